@@ -1,0 +1,1 @@
+//! Stage 3: architectures as data: hyperparameters and tensor maps

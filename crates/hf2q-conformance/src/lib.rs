@@ -1,0 +1,1 @@
+//! Stage -: one suite of operation cases for every backend

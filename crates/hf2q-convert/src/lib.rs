@@ -1,0 +1,1 @@
+//! Stage 4: HuggingFace checkpoints in, GGUF files out

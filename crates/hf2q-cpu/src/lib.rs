@@ -1,0 +1,1 @@
+//! Stage 7: runs plans on the CPU with SIMD kernels

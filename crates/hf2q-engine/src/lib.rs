@@ -1,0 +1,1 @@
+//! Stage 8: sequences, KV pages, steps and sampling

@@ -1,0 +1,7 @@
+//! Stage 1: reads and writes GGUF files.
+//!
+//! In: a path. Out: typed metadata and tensors that point into the memory-mapped file.
+
+mod types;
+
+pub use types::TensorType;

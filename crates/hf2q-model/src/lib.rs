@@ -1,0 +1,1 @@
+//! Stage 6: records the layers of each architecture as a plan

@@ -1,0 +1,1 @@
+//! Stage 5: operations as data: recorded, checked, grouped into waves, placed in an arena

@@ -1,0 +1,1 @@
+//! Stage 2: block formats: layout, quantize, dequantize

@@ -1,0 +1,1 @@
+//! Stage 7: plain scalar execution of every operation, the oracle of all backends

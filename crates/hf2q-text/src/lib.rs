@@ -1,0 +1,1 @@
+//! Stage 9: text to tokens and back, chat templates
