@@ -1,1 +1,34 @@
-//! Stage 5: operations as data: recorded, checked, grouped into waves, placed in an arena
+//! Stage 5: operations as data.
+//!
+//! In: the calls that a model makes on a [`Recorder`]. Out: a [`Plan`]: checked operations, grouped into
+//! waves, with the lifetimes of their activations packed into an arena; and the traits [`Backend`] and
+//! [`Program`] by which a backend runs it. The crate does no I/O.
+
+mod access;
+mod arena;
+mod backend;
+mod check;
+mod cost;
+mod error;
+mod fuse;
+mod op;
+mod plan;
+mod print;
+mod record;
+mod step;
+mod tensor;
+mod waves;
+
+pub use access::Access;
+pub use arena::{ALIGNMENT, Arena};
+pub use backend::{Backend, BackendError, Limits, Observer, Program, SlotMove, Tensors};
+pub use cost::Cost;
+pub use error::PlanError;
+pub use fuse::Passes;
+pub use op::*;
+pub use plan::{NamedOp, Plan, Recording};
+pub use record::{AttentionParams, Norm, Recorder};
+pub use step::{GroupStep, Row, Step, StepError};
+pub use tensor::{
+    Cache, CacheId, Group, GroupId, KvFormat, NO_PAGE, PAGE, RowKind, Tensor, TensorId, TensorKind, View, Weight,
+};

@@ -1,0 +1,49 @@
+//! What each operation reads and writes, taken from its own fields.
+
+use crate::op::Op;
+use crate::tensor::TensorId;
+
+/// What an operation touches; hazards, waves and the arena are computed from this alone. Step inputs (tokens,
+/// positions, page tables) are constant while a step runs and are not listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Tensors the operation reads.
+    pub reads: Vec<TensorId>,
+    /// Tensors the operation writes.
+    pub writes: Vec<TensorId>,
+}
+
+fn access<const N: usize>(reads: [Option<TensorId>; N], writes: &[TensorId]) -> Access {
+    Access { reads: reads.into_iter().flatten().collect(), writes: writes.to_vec() }
+}
+
+impl Op {
+    /// Exhaustive on purpose: a new operation does not compile until it declares its accesses.
+    pub fn access(&self) -> Access {
+        match self {
+            Self::Embed(o) => access([Some(o.table)], &[o.out.tensor]),
+            Self::RmsNorm(o) => access([Some(o.x.tensor), o.weight], &[o.out.tensor]),
+            Self::MatMul(o) => access([Some(o.x.tensor), Some(o.weight)], &[o.out.tensor]),
+            Self::Rope(o) => access([Some(o.x.tensor), o.rope.factors], &[o.out.tensor]),
+            // A scatter keeps the other slots, so the cache is read as well as written.
+            Self::KvStore(o) => {
+                access([Some(o.k.tensor), Some(o.v.tensor), Some(o.cache_tensor)], &[o.cache_tensor])
+            }
+            Self::Attention(o) => access([Some(o.q.tensor), Some(o.cache_tensor)], &[o.out.tensor]),
+            Self::Add(o) => access([Some(o.a.tensor), Some(o.b.tensor)], &[o.out.tensor]),
+            Self::Scale(o) => access([Some(o.x.tensor), o.by], &[o.out.tensor]),
+            Self::SoftCap(o) => access([Some(o.x.tensor)], &[o.out.tensor]),
+            Self::Glu(o) => access([Some(o.gate.tensor), Some(o.up.tensor)], &[o.out.tensor]),
+            Self::Route(o) => {
+                access([Some(o.logits.tensor), o.expert_scale], &[o.experts.tensor, o.weights.tensor])
+            }
+            Self::ExpertMatMul(o) => {
+                access([Some(o.x.tensor), Some(o.experts.tensor), Some(o.weight)], &[o.out.tensor])
+            }
+            Self::ExpertSum(o) => access([Some(o.x.tensor), Some(o.weights.tensor)], &[o.out.tensor]),
+            Self::SelectRows(o) => access([Some(o.x.tensor)], &[o.out.tensor]),
+            Self::NormAdd(o) => access([Some(o.x.tensor), o.weight, Some(o.residual.tensor)], &[o.out.tensor]),
+            Self::NormRope(o) => access([Some(o.x.tensor), o.weight, o.rope.factors], &[o.out.tensor]),
+        }
+    }
+}

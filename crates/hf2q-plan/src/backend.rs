@@ -1,0 +1,114 @@
+//! The one dynamic boundary between the engine and what computes.
+
+use std::sync::Arc;
+
+use hf2q_gguf::Bytes;
+
+use crate::plan::{NamedOp, Plan};
+use crate::step::{Step, StepError};
+use crate::tensor::{GroupId, TensorId};
+
+/// How large the steps of a program may get, and how much cache it owns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Rows of a step.
+    pub max_rows: usize,
+    /// Rows of a step whose logits are wanted.
+    pub max_logit_rows: usize,
+    /// Pages of each group's caches.
+    pub pages: Vec<usize>,
+}
+
+/// Why a backend could not open or run a plan.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BackendError {
+    /// The step is malformed.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// The backend has no kernel for this.
+    #[error("{backend} cannot run operation {op}: {why}")]
+    Unsupported {
+        /// Name of the backend.
+        backend: &'static str,
+        /// Name of the operation.
+        op: String,
+        /// What it lacks and what it accepts.
+        why: String,
+    },
+    /// A weight's bytes do not have the size that its type and shape need.
+    #[error("tensor {name} has {found} bytes, expected {expected}")]
+    WeightSize {
+        /// GGUF name.
+        name: String,
+        /// Bytes given.
+        found: usize,
+        /// Bytes needed.
+        expected: usize,
+    },
+    /// Device memory is exhausted.
+    #[error("{what} needs {bytes} bytes, which could not be allocated")]
+    OutOfMemory {
+        /// What was to be allocated.
+        what: String,
+        /// Its size.
+        bytes: usize,
+    },
+    /// A worker thread or a device failed.
+    #[error("{backend} failed: {why}")]
+    Failed {
+        /// Name of the backend.
+        backend: &'static str,
+        /// What happened.
+        why: String,
+    },
+}
+
+/// A slot's content to be copied to another slot, in every cache of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotMove {
+    /// Source slot.
+    pub from: u32,
+    /// Destination slot.
+    pub to: u32,
+}
+
+/// Something that can run plans.
+pub trait Backend: Send + Sync {
+    /// Short name, for example `cpu`.
+    fn name(&self) -> &'static str;
+
+    /// One line for people: device, instruction set, threads.
+    fn describe(&self) -> String;
+
+    /// Prepares a plan. `weights` are the bytes of [`crate::Recording::weights`], in that order.
+    fn open(&self, plan: Arc<Plan>, weights: Vec<Bytes>, limits: &Limits) -> Result<Box<dyn Program>, BackendError>;
+}
+
+/// A prepared plan with its caches.
+pub trait Program: Send {
+    /// Computes a step; returns its logits `[L, vocabulary]`. With an observer, every operation it wants is shown
+    /// to it after its wave.
+    fn run(&mut self, step: &Step, observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError>;
+
+    /// Copies slots, in order, in every cache of `group`.
+    fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError>;
+}
+
+/// Reads tensors of a running program.
+pub trait Tensors {
+    /// Values `[rows, width]` of an activation that an operation of the current wave reads or writes; `None` for anything else.
+    fn values(&self, id: TensorId) -> Option<Vec<f32>>;
+
+    /// The same for indices.
+    fn indices(&self, id: TensorId) -> Option<Vec<i32>>;
+}
+
+/// Looks at operations while a program runs. A program without one carries no cost of it.
+pub trait Observer {
+    /// Whether [`Observer::after`] is to be called for this operation.
+    fn wants(&mut self, op: &NamedOp) -> bool;
+
+    /// Called after the wave of the operation.
+    fn after(&mut self, op: &NamedOp, tensors: &dyn Tensors);
+}

@@ -1,0 +1,237 @@
+//! Do the operands of every operation fit together?
+
+use std::collections::HashSet;
+
+use hf2q_gguf::TensorType;
+
+use crate::error::PlanError;
+use crate::op::*;
+use crate::plan::{NamedOp, Recording};
+use crate::tensor::{CacheId, RowKind, TensorId, TensorKind, View, Weight};
+
+/// Names, order of writes and reads, widths, types and parameters.
+pub(crate) fn check(r: &Recording) -> Result<(), PlanError> {
+    let mut names = HashSet::new();
+    let mut written = HashSet::new();
+    for op in &r.ops {
+        if !names.insert(op.name.as_str()) {
+            return Err(PlanError::DuplicateName { op: op.name.clone() });
+        }
+        let access = op.op.access();
+        let unwritten = access.reads.iter().find(|t| r.activation(**t).is_some() && !written.contains(*t));
+        if let Some(t) = unwritten {
+            let tensor = r.tensors[t.index()].name.clone();
+            return Err(PlanError::ReadBeforeWrite { op: op.name.clone(), tensor });
+        }
+        written.extend(access.writes);
+        Checker { r, op }.operation()?;
+    }
+    Ok(())
+}
+
+struct Checker<'a> {
+    r: &'a Recording,
+    op: &'a NamedOp,
+}
+
+impl Checker<'_> {
+    fn operation(&self) -> Result<(), PlanError> {
+        match &self.op.op {
+            Op::Embed(o) => {
+                let w = self.weight("table", o.table)?;
+                self.equal("width of out", o.out.width, w.cols)
+            }
+            Op::RmsNorm(o) => self.rms_norm(o),
+            Op::MatMul(o) => {
+                let w = self.weight("weight", o.weight)?;
+                self.equal("experts of weight", w.experts, 1)?;
+                self.equal("width of x", o.x.width, w.cols)?;
+                self.equal("width of out", o.out.width, w.rows)?;
+                self.same_rows(o.x, o.out)
+            }
+            Op::Rope(o) => self.rotation(o.x, o.out, o.head_dim, &o.rope),
+            Op::KvStore(o) => self.kv_store(o),
+            Op::Attention(o) => self.attention(o),
+            Op::Add(o) => {
+                self.same_shape("b", o.a, o.b)?;
+                self.same_shape("out", o.a, o.out)
+            }
+            Op::Scale(o) => {
+                self.vector("by", o.by, 1)?;
+                self.same_shape("out", o.x, o.out)
+            }
+            Op::SoftCap(o) => {
+                self.positive("cap", o.cap)?;
+                self.same_shape("out", o.x, o.out)
+            }
+            Op::Glu(o) => self.glu(o),
+            Op::Route(o) => self.route(o),
+            Op::ExpertMatMul(o) => self.expert_mat_mul(o),
+            Op::ExpertSum(o) => {
+                self.equal("width of x", o.x.width, o.weights.width * o.out.width)?;
+                self.same_rows(o.x, o.weights)?;
+                self.same_rows(o.x, o.out)
+            }
+            Op::SelectRows(o) => self.equal("width of out", o.out.width, o.x.width),
+            Op::NormAdd(o) => {
+                self.vector("weight", o.weight, o.x.width)?;
+                self.same_shape("residual", o.x, o.residual)?;
+                self.same_shape("out", o.x, o.out)
+            }
+            Op::NormRope(o) => {
+                self.vector("weight", o.weight, o.head_dim)?;
+                self.rotation(o.x, o.out, o.head_dim, &o.rope)
+            }
+        }
+    }
+
+    fn rms_norm(&self, o: &RmsNorm) -> Result<(), PlanError> {
+        self.multiple("width of x", o.x.width, o.group)?;
+        self.vector("weight", o.weight, o.group)?;
+        self.same_shape("out", o.x, o.out)
+    }
+
+    fn rotation(&self, x: View, out: View, head_dim: usize, rope: &RopeParams) -> Result<(), PlanError> {
+        self.multiple("width of x", x.width, head_dim)?;
+        self.multiple("rotated columns", rope.dims, 2)?;
+        if rope.dims > head_dim {
+            return self.fail("rotated columns", rope.dims, format!("at most the head's {head_dim}"));
+        }
+        self.positive("base", rope.base)?;
+        self.vector("factors", rope.factors, rope.dims / 2)?;
+        self.same_shape("out", x, out)
+    }
+
+    fn kv_store(&self, o: &KvStore) -> Result<(), PlanError> {
+        let width = self.kv_width(o.cache);
+        self.equal("width of k", o.k.width, width)?;
+        self.equal("width of v", o.v.width, width)?;
+        self.is_cache(o.cache_tensor, o.cache)
+    }
+
+    fn attention(&self, o: &Attention) -> Result<(), PlanError> {
+        let cache = self.r.cache(o.cache);
+        self.equal("width of q", o.q.width, o.heads * cache.head_dim)?;
+        self.multiple("query heads", o.heads, cache.kv_heads)?;
+        self.is_cache(o.cache_tensor, o.cache)?;
+        if let Some(cap) = o.softcap {
+            self.positive("softcap", cap)?;
+        }
+        self.same_shape("out", o.q, o.out)
+    }
+
+    fn glu(&self, o: &Glu) -> Result<(), PlanError> {
+        self.same_shape("up", o.gate, o.up)?;
+        self.same_rows(o.gate, o.out)?;
+        self.equal("width of out", o.out.width, o.groups * o.gate.width)?;
+        for view in [o.gate, o.up] {
+            let end = view.offset + o.groups.saturating_sub(1) * o.stride + view.width;
+            let width = self.r.activation(view.tensor).map_or(0, |(_, w)| w);
+            if end > width || (o.groups > 1 && o.stride < view.width) {
+                return self.fail("last column of the groups", end, format!("at most {width}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn route(&self, o: &Route) -> Result<(), PlanError> {
+        let experts = o.logits.width;
+        if o.experts.width == 0 || o.experts.width > experts {
+            return self.fail("chosen experts", o.experts.width, format!("1 to {experts}"));
+        }
+        self.equal("width of weights", o.weights.width, o.experts.width)?;
+        self.vector("expert scale", o.expert_scale, experts)?;
+        self.indices(o.experts)?;
+        self.same_rows(o.logits, o.weights)
+    }
+
+    fn expert_mat_mul(&self, o: &ExpertMatMul) -> Result<(), PlanError> {
+        let w = self.weight("weight", o.weight)?;
+        let k = o.experts.width;
+        let n_in = match o.input {
+            ExpertInput::Shared => w.cols,
+            ExpertInput::PerExpert => k * w.cols,
+        };
+        self.indices(o.experts)?;
+        self.equal("width of x", o.x.width, n_in)?;
+        self.equal("width of out", o.out.width, k * w.rows)?;
+        self.same_rows(o.x, o.out)
+    }
+
+    fn kv_width(&self, id: CacheId) -> usize {
+        let cache = self.r.cache(id);
+        cache.kv_heads * cache.head_dim
+    }
+
+    fn is_cache(&self, tensor: TensorId, id: CacheId) -> Result<(), PlanError> {
+        match self.r.tensors[tensor.index()].kind {
+            TensorKind::Cache(found) if found == id => Ok(()),
+            _ => self.fail("cache tensor", &self.r.tensors[tensor.index()].name, "the tensor of the cache".to_owned()),
+        }
+    }
+
+    fn indices(&self, view: View) -> Result<(), PlanError> {
+        match self.r.tensors[view.tensor.index()].kind {
+            TensorKind::Indices { .. } => Ok(()),
+            _ => self.fail("experts", &self.r.tensors[view.tensor.index()].name, "an i32 tensor".to_owned()),
+        }
+    }
+
+    fn weight(&self, what: &'static str, id: TensorId) -> Result<&Weight, PlanError> {
+        match &self.r.tensors[id.index()].kind {
+            TensorKind::Weight(w) => match w.ty.row_bytes(w.cols) {
+                Some(_) => Ok(w),
+                None => {
+                    let expected = format!("a multiple of {} for type {}", w.ty.block_len(), w.ty);
+                    Err(self.error(what, w.cols, expected))
+                }
+            },
+            _ => Err(self.error(what, &self.r.tensors[id.index()].name, "a weight".to_owned())),
+        }
+    }
+
+    fn vector(&self, what: &'static str, id: Option<TensorId>, len: usize) -> Result<(), PlanError> {
+        let Some(id) = id else { return Ok(()) };
+        let w = self.weight(what, id)?;
+        if w.ty != TensorType::F32 {
+            return self.fail(what, w.ty, "f32".to_owned());
+        }
+        self.equal(what, w.cols * w.rows * w.experts, len)
+    }
+
+    fn same_shape(&self, what: &'static str, a: View, b: View) -> Result<(), PlanError> {
+        self.equal(what, b.width, a.width)?;
+        self.same_rows(a, b)
+    }
+
+    fn same_rows(&self, a: View, b: View) -> Result<(), PlanError> {
+        let rows = |v: View| self.r.activation(v.tensor).map(|(rows, _): (RowKind, usize)| rows);
+        if rows(a) == rows(b) && rows(a).is_some() {
+            return Ok(());
+        }
+        self.fail("row kind", format!("{:?}", rows(b)), format!("{:?}", rows(a)))
+    }
+
+    fn equal(&self, what: &'static str, found: usize, expected: usize) -> Result<(), PlanError> {
+        if found == expected { Ok(()) } else { self.fail(what, found, expected.to_string()) }
+    }
+
+    fn multiple(&self, what: &'static str, found: usize, of: usize) -> Result<(), PlanError> {
+        if of > 0 && found > 0 && found.is_multiple_of(of) {
+            return Ok(());
+        }
+        self.fail(what, found, format!("a positive multiple of {of}"))
+    }
+
+    fn positive(&self, what: &'static str, found: f32) -> Result<(), PlanError> {
+        if found.is_finite() && found > 0.0 { Ok(()) } else { self.fail(what, found, "a positive number".to_owned()) }
+    }
+
+    fn fail(&self, what: &'static str, found: impl ToString, expected: String) -> Result<(), PlanError> {
+        Err(self.error(what, found, expected))
+    }
+
+    fn error(&self, what: &'static str, found: impl ToString, expected: String) -> PlanError {
+        PlanError::Shape { op: self.op.name.clone(), what, found: found.to_string(), expected }
+    }
+}

@@ -1,0 +1,33 @@
+//! What can be wrong with a recording.
+
+/// A recording that no backend could run.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Widths, types or parameters of an operation do not fit together.
+    #[error("operation {op}: {what} is {found}, expected {expected}")]
+    Shape {
+        /// Name of the operation.
+        op: String,
+        /// The operand or parameter.
+        what: &'static str,
+        /// What the recording has.
+        found: String,
+        /// What the operation needs.
+        expected: String,
+    },
+    /// An activation is read before any operation writes it.
+    #[error("operation {op} reads {tensor}, which no earlier operation writes")]
+    ReadBeforeWrite {
+        /// Name of the operation.
+        op: String,
+        /// Name of the activation.
+        tensor: String,
+    },
+    /// Two operations carry the same name.
+    #[error("two operations are named {op}")]
+    DuplicateName {
+        /// The name.
+        op: String,
+    },
+}
