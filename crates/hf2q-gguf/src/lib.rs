@@ -2,6 +2,8 @@
 //!
 //! In: a path. Out: typed metadata and tensors that point into the memory-mapped file.
 
+mod bytes;
 mod types;
 
+pub use bytes::Bytes;
 pub use types::TensorType;

@@ -1,0 +1,53 @@
+//! Shared, read-only bytes: a range of a memory map or of a vector.
+
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// A cheaply cloned view of bytes that keeps its owner (a file's map, a vector) alive.
+#[derive(Clone)]
+pub struct Bytes {
+    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    range: Range<usize>,
+}
+
+impl Bytes {
+    /// All of `owner`'s bytes.
+    pub fn from_owner(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
+        let range = 0..owner.as_ref().len();
+        Self { owner: Arc::new(owner), range }
+    }
+
+    /// The bytes of a vector.
+    pub fn from_vec(bytes: Vec<u8>) -> Self {
+        Self::from_owner(bytes)
+    }
+
+    /// Part of these bytes; `None` if the range does not lie within them.
+    pub fn slice(&self, range: Range<usize>) -> Option<Self> {
+        if range.start > range.end || range.end > self.len() {
+            return None;
+        }
+        let start = self.range.start + range.start;
+        Some(Self { owner: Arc::clone(&self.owner), range: start..start + range.len() })
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &(*self.owner).as_ref()[self.range.clone()]
+    }
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Bytes({} bytes)", self.len())
+    }
+}
