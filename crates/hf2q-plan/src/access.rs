@@ -42,7 +42,9 @@ impl Op {
             }
             Self::ExpertSum(o) => access([Some(o.x.tensor), Some(o.weights.tensor)], &[o.out.tensor]),
             Self::SelectRows(o) => access([Some(o.x.tensor)], &[o.out.tensor]),
-            Self::NormAdd(o) => access([Some(o.x.tensor), o.weight, Some(o.residual.tensor)], &[o.out.tensor]),
+            Self::NormAdd(o) => {
+                access([Some(o.x.tensor), o.weight, Some(o.residual.tensor)], &[o.out.tensor])
+            }
             Self::NormRope(o) => access([Some(o.x.tensor), o.weight, o.rope.factors], &[o.out.tensor]),
         }
     }

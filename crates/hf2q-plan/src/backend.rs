@@ -82,7 +82,12 @@ pub trait Backend: Send + Sync {
     fn describe(&self) -> String;
 
     /// Prepares a plan. `weights` are the bytes of [`crate::Recording::weights`], in that order.
-    fn open(&self, plan: Arc<Plan>, weights: Vec<Bytes>, limits: &Limits) -> Result<Box<dyn Program>, BackendError>;
+    fn open(
+        &self,
+        plan: Arc<Plan>,
+        weights: Vec<Bytes>,
+        limits: &Limits,
+    ) -> Result<Box<dyn Program>, BackendError>;
 }
 
 /// A prepared plan with its caches.

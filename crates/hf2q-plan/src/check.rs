@@ -166,7 +166,11 @@ impl Checker<'_> {
     fn is_cache(&self, tensor: TensorId, id: CacheId) -> Result<(), PlanError> {
         match self.r.tensors[tensor.index()].kind {
             TensorKind::Cache(found) if found == id => Ok(()),
-            _ => self.fail("cache tensor", &self.r.tensors[tensor.index()].name, "the tensor of the cache".to_owned()),
+            _ => self.fail(
+                "cache tensor",
+                &self.r.tensors[tensor.index()].name,
+                "the tensor of the cache".to_owned(),
+            ),
         }
     }
 
@@ -224,7 +228,11 @@ impl Checker<'_> {
     }
 
     fn positive(&self, what: &'static str, found: f32) -> Result<(), PlanError> {
-        if found.is_finite() && found > 0.0 { Ok(()) } else { self.fail(what, found, "a positive number".to_owned()) }
+        if found.is_finite() && found > 0.0 {
+            Ok(())
+        } else {
+            self.fail(what, found, "a positive number".to_owned())
+        }
     }
 
     fn fail(&self, what: &'static str, found: impl ToString, expected: String) -> Result<(), PlanError> {

@@ -20,10 +20,16 @@ impl Recording {
     /// `rows · top_k` matrices are read.
     pub fn cost(&self, op: &Op, rows: usize, logit_rows: usize) -> Cost {
         let access = op.access();
-        let activation_bytes =
-            access.reads.iter().chain(&access.writes).map(|&t| self.activation_bytes(t, rows, logit_rows)).sum();
+        let activation_bytes = access
+            .reads
+            .iter()
+            .chain(&access.writes)
+            .map(|&t| self.activation_bytes(t, rows, logit_rows))
+            .sum();
         let weight_bytes = match op {
-            Op::Embed(o) => self.weight_bytes(o.table) / self.weight(o.table).rows.max(1) as u64 * rows as u64,
+            Op::Embed(o) => {
+                self.weight_bytes(o.table) / self.weight(o.table).rows.max(1) as u64 * rows as u64
+            }
             Op::ExpertMatMul(o) => {
                 let w = self.weight(o.weight);
                 let used = (rows * o.experts.width).min(w.experts);

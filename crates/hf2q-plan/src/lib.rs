@@ -30,5 +30,6 @@ pub use plan::{NamedOp, Plan, Recording};
 pub use record::{AttentionParams, Norm, Recorder};
 pub use step::{GroupStep, Row, Step, StepError};
 pub use tensor::{
-    Cache, CacheId, Group, GroupId, KvFormat, NO_PAGE, PAGE, RowKind, Tensor, TensorId, TensorKind, View, Weight,
+    Cache, CacheId, Group, GroupId, KvFormat, NO_PAGE, PAGE, RowKind, Tensor, TensorId, TensorKind, View,
+    Weight,
 };

@@ -53,7 +53,9 @@ impl Recording {
     /// Which rows a tensor has, and how wide they are; `None` for weights and caches.
     pub fn activation(&self, id: TensorId) -> Option<(RowKind, usize)> {
         match self.tensors[id.index()].kind {
-            TensorKind::Activation { rows, width } | TensorKind::Indices { rows, width } => Some((rows, width)),
+            TensorKind::Activation { rows, width } | TensorKind::Indices { rows, width } => {
+                Some((rows, width))
+            }
             TensorKind::Weight(_) | TensorKind::Cache(_) => None,
         }
     }

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use crate::error::PlanError;
 use crate::op::*;
 use crate::plan::{NamedOp, Recording};
-use crate::tensor::{Cache, CacheId, Group, GroupId, KvFormat, RowKind, Tensor, TensorId, TensorKind, View, Weight};
+use crate::tensor::{
+    Cache, CacheId, Group, GroupId, KvFormat, RowKind, Tensor, TensorId, TensorKind, View, Weight,
+};
 
 /// What a norm divides and multiplies by.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +69,13 @@ impl Recorder {
     }
 
     /// Adds the cache of a layer; its name gets the prefix.
-    pub fn cache(&mut self, group: GroupId, kv_heads: usize, head_dim: usize, formats: (KvFormat, KvFormat)) -> CacheId {
+    pub fn cache(
+        &mut self,
+        group: GroupId,
+        kv_heads: usize,
+        head_dim: usize,
+        formats: (KvFormat, KvFormat),
+    ) -> CacheId {
         let name = self.full_name("kv");
         let (k_format, v_format) = formats;
         let id = CacheId(index(self.caches.len()));
@@ -148,16 +156,11 @@ impl Recorder {
         out
     }
 
-    /// Appends a [`Glu`] of two activations.
+    /// Appends a [`Glu`] of two activations (of a dense layer, or of all chosen experts).
     pub fn glu(&mut self, name: &str, gate: View, up: View, act: Activation) -> View {
         let out = self.like(name, gate);
         self.push(name, Op::Glu(Glu { gate, up, out, act, groups: 1, stride: gate.width }));
         out
-    }
-
-    /// Appends a [`Glu`] of `top_k` experts' outputs: separate gate and up activations `[R, top_k · width]`.
-    pub fn expert_glu(&mut self, name: &str, gate: View, up: View, act: Activation) -> View {
-        self.glu(name, gate, up, act)
     }
 
     /// Appends a [`Glu`] of `top_k` experts' outputs that hold gate and up side by side: `[R, top_k · 2 · width]`.
@@ -179,7 +182,8 @@ impl Recorder {
         (renormalize, expert_scale): (Renormalize, Option<TensorId>),
     ) -> (View, View) {
         let rows = self.rows(logits);
-        let experts = self.tensor(format!("{}.experts", self.full_name(name)), TensorKind::Indices { rows, width: top_k });
+        let experts = self
+            .tensor(format!("{}.experts", self.full_name(name)), TensorKind::Indices { rows, width: top_k });
         let experts = View { tensor: experts, offset: 0, width: top_k };
         let weights = self.activation(name, rows, top_k);
         self.push(name, Op::Route(Route { logits, experts, weights, renormalize, expert_scale }));
@@ -187,7 +191,13 @@ impl Recorder {
     }
 
     /// Appends an [`ExpertMatMul`].
-    pub fn expert_mat_mul(&mut self, name: &str, x: View, experts: View, (weight, input): (TensorId, ExpertInput)) -> View {
+    pub fn expert_mat_mul(
+        &mut self,
+        name: &str,
+        x: View,
+        experts: View,
+        (weight, input): (TensorId, ExpertInput),
+    ) -> View {
         let n_out = self.weight_of(weight).map_or(0, |w| w.rows);
         let out = self.activation(name, self.rows(x), n_out * experts.width);
         self.push(name, Op::ExpertMatMul(ExpertMatMul { x, experts, weight, out, input }));

@@ -61,7 +61,9 @@ pub enum StepError {
         max: usize,
     },
     /// A parent must come first and be the position before, in the same sequence.
-    #[error("row {row} cannot continue row {parent}: a parent comes earlier, in the same sequence, one position before")]
+    #[error(
+        "row {row} cannot continue row {parent}: a parent comes earlier, in the same sequence, one position before"
+    )]
     Parent {
         /// The offending row.
         row: usize,
@@ -131,8 +133,14 @@ impl Step {
                 return Err(StepError::Length { what: "slots", found: g.slots.len(), expected: rows.len() });
             }
         }
-        let mut step =
-            Self { rows, tree_base: Vec::new(), paths: vec![Vec::new(); groups.len()], path_len: 0, groups, logit_rows };
+        let mut step = Self {
+            rows,
+            tree_base: Vec::new(),
+            paths: vec![Vec::new(); groups.len()],
+            path_len: 0,
+            groups,
+            logit_rows,
+        };
         step.find_paths();
         Ok(step)
     }
@@ -216,12 +224,17 @@ impl Step {
             return None;
         }
         let page = *g.page_tables.get(sequence as usize * g.pages_per_sequence + page_index)?;
-        if page == NO_PAGE { None } else { page.checked_mul(PAGE as u32)?.checked_add(position % PAGE as u32) }
+        if page == NO_PAGE {
+            None
+        } else {
+            page.checked_mul(PAGE as u32)?.checked_add(position % PAGE as u32)
+        }
     }
 
     fn in_place(&self, row: usize) -> bool {
         let r = self.rows[row];
-        (0..self.groups.len()).all(|g| self.paged_slot(g, r.sequence, r.position) == Some(self.groups[g].slots[row]))
+        (0..self.groups.len())
+            .all(|g| self.paged_slot(g, r.sequence, r.position) == Some(self.groups[g].slots[row]))
     }
 
     fn find_paths(&mut self) {

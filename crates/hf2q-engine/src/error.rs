@@ -1,0 +1,70 @@
+//! What can go wrong between a token and its logits.
+
+use hf2q_plan::{BackendError, StepError};
+
+use crate::sample::SampleError;
+
+/// Why the engine could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The sequence would grow beyond the context it was opened with.
+    #[error(
+        "the context is full: {held} tokens are held, {wanted} more do not fit into {context}; raise --context or shorten the prompt"
+    )]
+    ContextFull {
+        /// Tokens the sequence holds.
+        held: usize,
+        /// Tokens to be added.
+        wanted: usize,
+        /// Largest number of tokens.
+        context: usize,
+    },
+    /// All places for sequences are taken.
+    #[error("all {max} sequences are in use")]
+    TooManySequences {
+        /// Sequences the engine was opened for.
+        max: usize,
+    },
+    /// A removed or foreign sequence.
+    #[error("sequence {0} does not exist")]
+    UnknownSequence(usize),
+    /// Work of one step must name each sequence once.
+    #[error("sequence {0} is named twice in one step")]
+    SequenceTwice(usize),
+    /// The cache pool has no page left.
+    #[error("the KV cache of group {group} is full: all {pages} pages are in use")]
+    OutOfPages {
+        /// Name of the group.
+        group: String,
+        /// Pages in its pool.
+        pages: usize,
+    },
+    /// A step with no rows, or more than the engine was opened for.
+    #[error("a step of {found} {what} was asked for, accepted are 1 to {max}")]
+    StepSize {
+        /// Rows or logit rows.
+        what: &'static str,
+        /// How many were asked for.
+        found: usize,
+        /// How many fit.
+        max: usize,
+    },
+    /// A token id outside the vocabulary.
+    #[error("token id {token} is outside the vocabulary of {vocabulary}")]
+    Token {
+        /// The id.
+        token: u32,
+        /// Number of ids.
+        vocabulary: usize,
+    },
+    /// The engine built a step that no backend accepts.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// The backend failed.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// No token could be drawn.
+    #[error(transparent)]
+    Sample(#[from] SampleError),
+}

@@ -1,0 +1,125 @@
+use super::*;
+
+fn draw(logits: &[f32], sampling: Sampling) -> Result<u32, SampleError> {
+    Sampler::new(sampling)?.sample(logits, &[1, 2, 2], 0).map(|d| d.token)
+}
+
+fn warm(f: impl FnOnce(&mut Sampling)) -> Sampling {
+    let mut s = Sampling { temperature: 1.0, ..Sampling::default() };
+    f(&mut s);
+    s
+}
+
+/// Tokens seen in many draws.
+fn support(logits: &[f32], sampling: &Sampling) -> Vec<u32> {
+    let mut seen: Vec<u32> =
+        (0..400).map(|seed| draw(logits, Sampling { seed, ..sampling.clone() }).unwrap()).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    seen
+}
+
+const LOGITS: &[f32] = &[1.0, 3.0, 2.5, -1.0, 2.9];
+
+#[test]
+fn greedy_takes_the_first_of_equals() {
+    assert_eq!(draw(&[0.0, 2.0, 2.0], Sampling::default()), Ok(1));
+}
+
+#[test]
+fn broken_logits_are_never_drawn() {
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for at in 0..3 {
+            let mut logits = [1.0, 1.5, 1.2];
+            logits[at] = bad;
+            for sampling in [Sampling::default(), warm(|_| ())] {
+                let drawn = Sampler::new(sampling).unwrap().sample(&logits, &[], 0).unwrap();
+                assert_ne!(drawn.token as usize, at);
+                assert_eq!(drawn.non_finite, 1);
+            }
+        }
+    }
+    let all = [f32::NAN; 4];
+    assert_eq!(draw(&all, Sampling::default()), Err(SampleError::NoFiniteLogit { vocabulary: 4 }));
+    assert_eq!(draw(&all, warm(|_| ())), Err(SampleError::NoFiniteLogit { vocabulary: 4 }));
+}
+
+#[test]
+fn disabled_filters_keep_every_token() {
+    for sampling in [
+        warm(|s| s.top_k = 0),
+        warm(|s| s.top_k = -1),
+        warm(|s| s.top_k = 1_000_000_000),
+        warm(|s| s.top_p = 1.0),
+        warm(|s| s.min_p = 0.0),
+        warm(|s| s.typical_p = 1.0),
+    ] {
+        let hot = Sampling { temperature: 5.0, ..sampling };
+        assert_eq!(support(LOGITS, &hot), [0, 1, 2, 3, 4]);
+    }
+}
+
+#[test]
+fn the_strictest_filters_keep_one_token() {
+    for sampling in [
+        warm(|s| s.top_k = 1),
+        warm(|s| s.top_p = 0.0),
+        warm(|s| s.min_p = 1.0),
+        warm(|s| s.temperature = 1e-6),
+    ] {
+        assert_eq!(support(LOGITS, &sampling), [1]);
+    }
+    assert_eq!(support(LOGITS, &warm(|s| s.typical_p = 0.0)).len(), 1);
+}
+
+#[test]
+fn filters_keep_what_their_formulas_say() {
+    // Probabilities of LOGITS: 0.045, 0.333, 0.202, 0.006, 0.301 times 1.127.
+    assert_eq!(support(LOGITS, &warm(|s| s.top_k = 2)), [1, 4]);
+    assert_eq!(support(LOGITS, &warm(|s| s.top_p = 0.7)), [1, 4]);
+    assert_eq!(support(LOGITS, &warm(|s| s.top_p = 0.72)), [1, 2, 4]);
+    assert_eq!(support(LOGITS, &warm(|s| s.min_p = 0.5)), [1, 2, 4]);
+}
+
+#[test]
+fn draws_follow_the_probabilities() {
+    let n = 20_000;
+    let sampler = |seed| Sampler::new(warm(|s| s.seed = seed)).unwrap();
+    let ones =
+        (0..n).filter(|&i| sampler(i).sample(&[0.0, 3.0_f32.ln()], &[], 0).unwrap().token == 1).count();
+    let share = ones as f64 / n as f64;
+    assert!((share - 0.75).abs() < 0.015, "{share}");
+}
+
+#[test]
+fn penalties_lower_recent_tokens() {
+    let logits = [0.0, 2.0, 2.1, -1.0];
+    let greedy = |f: fn(&mut Sampling)| {
+        let mut s = Sampling::default();
+        f(&mut s);
+        draw(&logits, s).unwrap()
+    };
+    assert_eq!(greedy(|s| s.frequency_penalty = 0.2), 1);
+    assert_eq!(greedy(|s| s.presence_penalty = 3.0), 0);
+    assert_eq!(greedy(|s| s.repetition_penalty = 1.5), 2);
+    assert_eq!(greedy(|s| (s.repetition_penalty, s.penalty_last_n) = (1.5, 1)), 1);
+    assert_eq!(greedy(|s| s.logit_bias = [(3, 50.0), (900, 1.0)].into()), 3);
+    assert_eq!(greedy(|s| s.logit_bias = [(2, f32::NEG_INFINITY)].into()), 1);
+}
+
+#[test]
+fn odd_parameters_are_refused_by_name() {
+    for (name, sampling) in [
+        ("temperature", warm(|s| s.temperature = -0.1)),
+        ("temperature", warm(|s| s.temperature = f32::NAN)),
+        ("top_p", warm(|s| s.top_p = -0.1)),
+        ("min_p", warm(|s| s.min_p = 1.5)),
+        ("repetition_penalty", warm(|s| s.repetition_penalty = 0.0)),
+        ("logit_bias", warm(|s| s.logit_bias = [(0, f32::NAN)].into())),
+    ] {
+        match Sampler::new(sampling) {
+            Err(SampleError::Parameter { name: found, .. }) => assert_eq!(found, name),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
