@@ -1,1 +1,18 @@
-//! Stage 4: HuggingFace checkpoints in, GGUF files out
+//! Stage 4: HuggingFace checkpoints in, GGUF files out.
+//!
+//! In: a folder with `config.json`, safetensors and tokenizer files. Out: one GGUF file, written through a
+//! temporary file, in bounded memory.
+
+mod checkpoint;
+mod encode;
+mod error;
+mod folder;
+mod pipeline;
+mod recipe;
+mod tokenizer;
+
+pub use checkpoint::{Checkpoint, CheckpointTensor};
+pub use error::ConvertError;
+pub use folder::Folder;
+pub use pipeline::{Options, Progress, Summary, convert};
+pub use recipe::Recipe;

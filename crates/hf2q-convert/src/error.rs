@@ -1,0 +1,176 @@
+//! Why a checkpoint cannot be converted faithfully.
+
+use std::path::PathBuf;
+
+use hf2q_arch::ArchError;
+use hf2q_gguf::GgufError;
+use hf2q_quant::QuantError;
+
+/// Why a conversion stopped. No output file is left behind.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConvertError {
+    /// A file could not be read.
+    #[error("{path}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A JSON file is malformed.
+    #[error("{path}: not valid JSON: {source}", path = path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+    /// A JSON file lacks something, or holds something unexpected.
+    #[error("{path}: {key} is {found}, expected {expected}", path = path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// The key.
+        key: String,
+        /// What it holds.
+        found: String,
+        /// What is accepted.
+        expected: String,
+    },
+    /// No weights in a format that can be read.
+    #[error("{dir}: no model.safetensors and no model.safetensors.index.json; {hint}", dir = dir.display())]
+    NoWeights {
+        /// The folder.
+        dir: PathBuf,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The index names a file outside the folder.
+    #[error("{path}: shard {shard:?} of tensor {tensor} is not a plain file name; shards must lie beside the index", path = path.display())]
+    ShardPath {
+        /// The index.
+        path: PathBuf,
+        /// The name.
+        shard: String,
+        /// A tensor it is given for.
+        tensor: String,
+    },
+    /// Shards that the index names do not exist.
+    #[error("{dir}: {}", missing_shards(shards), dir = dir.display())]
+    MissingShards {
+        /// The folder.
+        dir: PathBuf,
+        /// File names, each with the tensors it should hold.
+        shards: Vec<(String, Vec<String>)>,
+    },
+    /// A safetensors header is malformed.
+    #[error("{path}: {why}", path = path.display())]
+    Safetensors {
+        /// The shard.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Two shards hold the same tensor.
+    #[error("tensor {tensor} is in two shards, {first} and {second}; remove one")]
+    DuplicateTensor {
+        /// Its name.
+        tensor: String,
+        /// A file.
+        first: String,
+        /// Another file.
+        second: String,
+    },
+    /// Tensors that the architecture needs are not there.
+    #[error("{dir}: the checkpoint lacks {} tensors that config.json calls for: {}", names.len(), list(names), dir = dir.display())]
+    MissingTensors {
+        /// The folder.
+        dir: PathBuf,
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// Tensors that nothing in the architecture would use.
+    #[error("{dir}: {} tensors would be lost, since nothing uses them: {}", names.len(), list(names), dir = dir.display())]
+    UnusedTensors {
+        /// The folder.
+        dir: PathBuf,
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// A tensor has another shape than `config.json` implies.
+    #[error("tensor {tensor} in {shard} has shape {found:?}, config.json implies {expected:?}")]
+    Shape {
+        /// Its name.
+        tensor: String,
+        /// The file.
+        shard: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The shape needed.
+        expected: Vec<usize>,
+    },
+    /// A tensor's elements cannot be read.
+    #[error("tensor {tensor} in {shard} has dtype {dtype}, accepted are F32, F16, BF16 and F64; dequantize the checkpoint first")]
+    Dtype {
+        /// Its name.
+        tensor: String,
+        /// The file.
+        shard: String,
+        /// What it is.
+        dtype: String,
+    },
+    /// The tokenizer cannot be expressed in GGUF metadata.
+    #[error("{path}: {what} is not supported; {accepted}", path = path.display())]
+    Tokenizer {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        what: String,
+        /// What can be converted.
+        accepted: &'static str,
+    },
+    /// The output would overwrite an input.
+    #[error("{output} is the same file as the input {input}; choose another output path", output = output.display(), input = input.display())]
+    SameFile {
+        /// The output path.
+        output: PathBuf,
+        /// The input it would destroy.
+        input: PathBuf,
+    },
+    /// An unknown output type.
+    #[error("output type {found:?} is not supported; accepted are f32, f16, bf16, q8_0 and q4_0")]
+    Recipe {
+        /// What was asked for.
+        found: String,
+    },
+    /// The caller ended the conversion.
+    #[error("cancelled; nothing was written")]
+    Cancelled,
+    /// A value that no format can hold.
+    #[error("tensor {tensor}: {source}")]
+    Encode {
+        /// Its GGUF name.
+        tensor: String,
+        /// What is wrong.
+        source: QuantError,
+    },
+    /// The configuration is not one of a supported architecture.
+    #[error(transparent)]
+    Arch(#[from] ArchError),
+    /// The output could not be written.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+}
+
+fn missing_shards(shards: &[(String, Vec<String>)]) -> String {
+    let one = |(file, tensors): &(String, Vec<String>)| format!("{file} is missing (it holds {})", list(tensors));
+    shards.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+/// The first few names, and how many more there are.
+fn list(names: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let head = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{head} and {} more", names.len() - SHOWN) } else { head }
+}

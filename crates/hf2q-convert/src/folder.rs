@@ -1,0 +1,65 @@
+//! The JSON and text files of a checkpoint folder.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::error::ConvertError;
+
+/// A checkpoint folder. Files are read when asked for.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    dir: PathBuf,
+}
+
+impl Folder {
+    /// Names a folder; nothing is read yet.
+    pub fn new(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The path of a file in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The text of a file; `None` if it does not exist.
+    pub fn text(&self, name: &str) -> Result<Option<String>, ConvertError> {
+        let path = self.path(name);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(ConvertError::Io { path, source }),
+        }
+    }
+
+    /// A JSON file; `None` if it does not exist.
+    pub fn json(&self, name: &str) -> Result<Option<Value>, ConvertError> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let value = serde_json::from_str(&text);
+        value.map(Some).map_err(|source| ConvertError::Json { path: self.path(name), source })
+    }
+
+    /// A JSON file that must exist.
+    pub fn required_json(&self, name: &str) -> Result<Value, ConvertError> {
+        let missing = || ConvertError::Io { path: self.path(name), source: std::io::ErrorKind::NotFound.into() };
+        self.json(name)?.ok_or_else(missing)
+    }
+
+    /// The error for a key of one of its files.
+    pub fn bad_key(&self, name: &str, key: impl Into<String>, found: Option<&Value>, expected: &str) -> ConvertError {
+        let found = found.map_or_else(|| "missing".to_owned(), shorten);
+        ConvertError::Key { path: self.path(name), key: key.into(), found, expected: expected.to_owned() }
+    }
+}
+
+fn shorten(value: &Value) -> String {
+    const SHOWN: usize = 60;
+    let text = value.to_string();
+    if text.chars().count() <= SHOWN { text } else { text.chars().take(SHOWN).chain("…".chars()).collect() }
+}
