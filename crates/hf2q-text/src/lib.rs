@@ -1,1 +1,27 @@
-//! Stage 9: text to tokens and back, chat templates
+//! Stage 8: text to tokens and back, chat templates.
+//!
+//! In: metadata of a GGUF file, text, messages. Out: token ids; text as it is generated, cut at stop strings;
+//! prompts as the model's chat template writes them.
+
+#![forbid(unsafe_code)]
+
+mod added;
+mod bytemap;
+mod classes;
+mod detokenize;
+mod error;
+mod hash;
+mod merge;
+mod parts;
+mod special;
+mod split;
+mod stop;
+mod tokenizer;
+mod vocab;
+
+pub use detokenize::{Controls, Detokenizer, Utf8Stream};
+pub use error::TextError;
+pub use parts::{STOP_IDS_KEY, TokenizerParts};
+pub use stop::StopStrings;
+pub use tokenizer::{Specials, Tokenizer};
+pub use vocab::TokenKind;
