@@ -16,6 +16,7 @@ mod parts;
 mod special;
 mod split;
 mod stop;
+mod template;
 mod tokenizer;
 mod vocab;
 
@@ -23,5 +24,6 @@ pub use detokenize::{Controls, Detokenizer, Utf8Stream};
 pub use error::TextError;
 pub use parts::{STOP_IDS_KEY, TokenizerParts};
 pub use stop::StopStrings;
+pub use template::{ChatRequest, ChatTemplate};
 pub use tokenizer::{Specials, Tokenizer};
 pub use vocab::TokenKind;

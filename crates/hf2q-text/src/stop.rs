@@ -3,8 +3,8 @@
 /// Watches a text that arrives in pieces for any of several strings.
 ///
 /// Text that could be the beginning of a stop string is held back, so none of it is shown if the string completes.
-/// The joined output is the text up to the earliest place where a stop string starts, however it was cut; of
-/// strings that overlap the one that is complete first counts.
+/// The joined output is the text up to where the stop string starts that is complete first, however the text was
+/// cut; of two that end together the longer counts.
 #[derive(Clone, Debug)]
 pub struct StopStrings {
     stops: Vec<String>,

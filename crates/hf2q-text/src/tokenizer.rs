@@ -102,11 +102,15 @@ impl Tokenizer {
 
     /// Adds the beginning- and end-of-text tokens that the file asks for where they are not there yet.
     pub fn add_ends(&self, ids: &mut Vec<u32>) {
-        if let Some(bos) = self.special.bos.filter(|b| self.special.add_bos && ids.first() != Some(b)) {
-            ids.insert(0, bos);
-        }
+        self.add_bos(ids);
         if let Some(eos) = self.special.eos.filter(|e| self.special.add_eos && ids.last() != Some(e)) {
             ids.push(eos);
+        }
+    }
+
+    pub(crate) fn add_bos(&self, ids: &mut Vec<u32>) {
+        if let Some(bos) = self.special.bos.filter(|b| self.special.add_bos && ids.first() != Some(b)) {
+            ids.insert(0, bos);
         }
     }
 
@@ -190,6 +194,11 @@ impl Tokenizer {
         let whole = |_: u32, range: Range<usize>| range == (0..text.len());
         let found = self.added.find(text.as_bytes(), 0, whole)?;
         Some(found.id)
+    }
+
+    /// The first control token's spelling at or after `from`.
+    pub(crate) fn find_control(&self, text: &str, from: usize) -> Option<Range<usize>> {
+        self.added.find(text.as_bytes(), from, |id, _| self.is_control(id)).map(|found| found.range)
     }
 
     /// Spellings of the control tokens.

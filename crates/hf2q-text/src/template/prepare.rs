@@ -1,0 +1,85 @@
+//! Messages as clients send them, brought into the form that a template expects.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::{ChatRequest, ChatTemplate};
+
+/// What a template can read, found by trying.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Habits {
+    /// Shows a content that is a list of parts.
+    parts: bool,
+    /// Shows a content that is text.
+    text: bool,
+    /// Shows tool calls of a message whose content is `""`; else it wants `null`.
+    empty_beside_calls: bool,
+}
+
+/// A text that no template contains.
+const PROBE: &str = "qzprobeqz";
+
+impl ChatTemplate {
+    /// Brings messages of the OpenAI form into the form that this template expects:
+    ///
+    /// * content as one text where the template reads no lists of parts, and the other way round;
+    /// * content that is absent or null as `""`; beside tool calls as `null` if the template shows them only then;
+    /// * arguments of tool calls, which clients send as JSON text, as the object that they spell.
+    ///
+    /// Anything else stays as it is. [`ChatTemplate::render`] itself changes nothing.
+    pub fn prepare(&self, messages: &[Json]) -> Vec<Json> {
+        let habits = *self.habits.get_or_init(|| self.probe());
+        messages.iter().map(|m| prepare(m, habits)).collect()
+    }
+
+    fn probe(&self) -> Habits {
+        let shows = |message: Json| {
+            let user = json!({ "role": "user", "content": "a" });
+            let messages = if message["role"] == "user" { vec![message] } else { vec![user, message] };
+            let request = ChatRequest { messages: &messages, ..ChatRequest::default() };
+            self.render(&request).is_ok_and(|text| text.contains(PROBE))
+        };
+        let call = |content: Json| {
+            let function = json!({ "name": PROBE, "arguments": {} });
+            let calls = json!([{ "id": "000000000", "type": "function", "function": function }]);
+            json!({ "role": "assistant", "content": content, "tool_calls": calls })
+        };
+        Habits {
+            parts: shows(json!({ "role": "user", "content": [{ "type": "text", "text": PROBE }] })),
+            text: shows(json!({ "role": "user", "content": PROBE })),
+            empty_beside_calls: shows(call(json!(""))) || !shows(call(Json::Null)),
+        }
+    }
+}
+
+fn prepare(message: &Json, habits: Habits) -> Json {
+    let Json::Object(fields) = message else { return message.clone() };
+    let mut fields = fields.clone();
+    let has_calls = fields.get("tool_calls").and_then(Json::as_array).is_some_and(|c| !c.is_empty());
+    let content = match fields.get("content").unwrap_or(&Json::Null) {
+        Json::Null => json!(""),
+        Json::Array(parts) if !habits.parts => joined(parts).unwrap_or_else(|| json!(parts)),
+        Json::String(text) if habits.parts && !habits.text => json!([{ "type": "text", "text": text }]),
+        other => other.clone(),
+    };
+    let null = has_calls && !habits.empty_beside_calls && content == json!("");
+    fields.insert("content".into(), if null { Json::Null } else { content });
+    if let Some(Json::Array(calls)) = fields.get_mut("tool_calls") {
+        calls.iter_mut().for_each(parse_arguments);
+    }
+    Json::Object(fields)
+}
+
+/// Parts of text as one; `None` if there is another kind of part.
+fn joined(parts: &[Json]) -> Option<Json> {
+    let texts = parts.iter().map(|p| p.get("text").and_then(Json::as_str));
+    texts.collect::<Option<String>>().map(Json::String)
+}
+
+fn parse_arguments(call: &mut Json) {
+    let Some(arguments) = call.get_mut("function").and_then(|f| f.get_mut("arguments")) else { return };
+    let Some(text) = arguments.as_str() else { return };
+    let text = if text.trim().is_empty() { "{}" } else { text };
+    if let Ok(object) = serde_json::from_str::<Map<String, Json>>(text) {
+        *arguments = Json::Object(object);
+    }
+}
