@@ -1,0 +1,313 @@
+//! What was typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Turns a HuggingFace checkpoint into a quantized GGUF file and runs it.
+#[derive(Debug, Parser)]
+#[command(name = "hf2q", version, arg_required_else_help = true, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Convert the bundled checkpoint and let it speak: no download, one command
+    Demo(DemoArgs),
+    /// Answer one prompt, or continue a text with --raw
+    Run(RunArgs),
+    /// Talk to a model
+    Chat(ChatArgs),
+    /// Turn a HuggingFace folder into a GGUF file
+    Convert(ConvertArgs),
+    /// Show what a GGUF file holds and check that it is sound
+    Inspect(InspectArgs),
+    /// Show how a model is computed: waves, operations, bytes
+    Plan(PlanArgs),
+    /// Show the tokens of a text
+    Tokenize(TokenizeArgs),
+    /// Measure prompt and decode speed
+    Bench(BenchArgs),
+    /// Measure how well a model predicts a text
+    Perplexity(PerplexityArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+}
+
+const MODEL_HELP: &str = "A GGUF file, any shard of a split one, a folder with one, or a HuggingFace folder (converted into the cache first)";
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// The checkpoint folder to convert, if not the bundled one
+    #[arg(long)]
+    pub(crate) checkpoint: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[arg(help = MODEL_HELP)]
+    pub(crate) model: PathBuf,
+    /// The prompt; read from standard input if absent
+    pub(crate) prompt: Option<String>,
+    /// Continue the prompt as it is instead of answering it as a chat turn
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Let control tokens such as <bos> in a raw prompt have their meaning
+    #[arg(long, requires = "raw")]
+    pub(crate) special: bool,
+    /// Instructions that precede the prompt
+    #[arg(long, conflicts_with = "raw")]
+    pub(crate) system: Option<String>,
+    /// Print nothing but the answer
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
+    #[arg(help = MODEL_HELP)]
+    pub(crate) model: PathBuf,
+    /// Instructions that precede the conversation
+    #[arg(long)]
+    pub(crate) system: Option<String>,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+}
+
+/// How the model is run.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct EngineArgs {
+    /// Threads [default: one for each core]
+    #[arg(short, long)]
+    pub(crate) threads: Option<usize>,
+    /// Tokens the context can hold [default: the model's own, at most 8192]
+    #[arg(short, long)]
+    pub(crate) context: Option<usize>,
+    /// Prompt tokens computed in one step
+    #[arg(long, default_value_t = 512)]
+    pub(crate) chunk: usize,
+    /// How keys and values are cached
+    #[arg(long, value_enum, default_value_t = KvArg::F16)]
+    pub(crate) kv: KvArg,
+    /// Instruction set [default: the best there is]
+    #[arg(long, value_enum)]
+    pub(crate) isa: Option<IsaArg>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum KvArg {
+    F32,
+    F16,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum IsaArg {
+    Avx512,
+    Avx2,
+    Portable,
+}
+
+/// How tokens are drawn. Where neither flag nor model says, the defaults are those of llama.cpp.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct SamplingArgs {
+    /// Most tokens to answer [default: until the model ends or the context is full]
+    #[arg(short = 'n', long)]
+    pub(crate) max_tokens: Option<usize>,
+    /// 0 takes the most likely token [default: the model's, or 0.8]
+    #[arg(long, visible_alias = "temp")]
+    pub(crate) temperature: Option<f32>,
+    /// Keep this many of the most likely tokens, 0 for all [default: the model's, or 40]
+    #[arg(long, allow_negative_numbers = true)]
+    pub(crate) top_k: Option<i64>,
+    /// Keep the most likely tokens up to this probability [default: the model's, or 0.95]
+    #[arg(long)]
+    pub(crate) top_p: Option<f32>,
+    /// Keep tokens at least this fraction as likely as the best [default: the model's, or 0.05]
+    #[arg(long)]
+    pub(crate) min_p: Option<f32>,
+    /// Locally typical sampling up to this probability
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) typical: f32,
+    /// Divide the logits of recent tokens
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) repetition_penalty: f32,
+    /// Subtract from the logits of recent tokens once
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(crate) presence_penalty: f32,
+    /// Subtract from the logits of recent tokens for every occurrence
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(crate) frequency_penalty: f32,
+    /// How many tokens back the penalties look
+    #[arg(long, default_value_t = 64)]
+    pub(crate) penalty_last_n: usize,
+    /// Add to the logit of a token id, e.g. 107=-5; may be repeated
+    #[arg(long, value_name = "ID=BIAS", value_parser = parse_bias)]
+    pub(crate) logit_bias: Vec<(u32, f32)>,
+    /// Key of the draws: the same seed gives the same answer [default: random]
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Stop at this text; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+}
+
+impl SamplingArgs {
+    /// No flag but the length.
+    pub(crate) fn for_demo(max_tokens: usize) -> Self {
+        Self {
+            max_tokens: Some(max_tokens),
+            temperature: None,
+            top_k: None,
+            top_p: None,
+            min_p: None,
+            typical: 1.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            penalty_last_n: 0,
+            logit_bias: Vec::new(),
+            seed: None,
+            stop: Vec::new(),
+        }
+    }
+}
+
+fn parse_bias(text: &str) -> Result<(u32, f32), String> {
+    let (id, bias) = text.split_once('=').ok_or("expected ID=BIAS")?;
+    let id = id.trim().parse().map_err(|_| format!("{id:?} is no token id"))?;
+    let bias = bias.trim().parse().map_err(|_| format!("{bias:?} is no number"))?;
+    Ok((id, bias))
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArgs {
+    /// A folder with config.json, safetensors and tokenizer files
+    pub(crate) folder: PathBuf,
+    /// The GGUF file to write [default: FOLDER-TYPE.gguf in the current folder]
+    #[arg(short, long)]
+    pub(crate) output: Option<PathBuf>,
+    /// Type of the matrices: f32, f16, bf16, q8_0 or q4_0
+    #[arg(short = 't', long = "type", default_value = "q8_0")]
+    pub(crate) ty: String,
+    /// Start a new file after this much tensor data, e.g. 4G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) split: Option<u64>,
+    /// Replace the output if it exists
+    #[arg(short, long)]
+    pub(crate) force: bool,
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.trim_end_matches(['B', 'b']).split_at_checked(text.trim_end_matches(['B', 'b']).len().saturating_sub(1)) {
+        Some((d, "K" | "k")) => (d, 1_u64 << 10),
+        Some((d, "M" | "m")) => (d, 1 << 20),
+        Some((d, "G" | "g")) => (d, 1 << 30),
+        _ => (text, 1),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no size such as 500M or 4G"))?;
+    number.checked_mul(unit).filter(|&n| n > 0).ok_or_else(|| format!("{text:?} is out of range"))
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// A GGUF file, or any shard of a split one
+    pub(crate) file: PathBuf,
+    /// List every tensor
+    #[arg(short, long)]
+    pub(crate) tensors: bool,
+    /// Read all weights and look for NaN, infinities and damaged blocks
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    #[arg(help = MODEL_HELP)]
+    pub(crate) model: PathBuf,
+    /// Rows of the step
+    #[arg(long, default_value_t = 1)]
+    pub(crate) rows: usize,
+    /// Show the operations as the model records them
+    #[arg(long)]
+    pub(crate) no_fusion: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TokenizeArgs {
+    #[arg(help = MODEL_HELP)]
+    pub(crate) model: PathBuf,
+    /// The text; read from standard input if absent
+    pub(crate) text: Option<String>,
+    /// Let control tokens in the text have their meaning
+    #[arg(long)]
+    pub(crate) special: bool,
+    /// Add what the model wants around a prompt
+    #[arg(long)]
+    pub(crate) bos: bool,
+    /// Print a JSON list of ids
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[arg(help = MODEL_HELP, required_unless_present = "synthetic")]
+    pub(crate) model: Option<PathBuf>,
+    /// Random weights of a model's real shapes, e.g. gemma4-26b-a4b:q4_0
+    #[arg(long, value_name = "NAME:TYPE", conflicts_with = "model")]
+    pub(crate) synthetic: Option<String>,
+    /// Prompt tokens
+    #[arg(short, long, default_value_t = 512)]
+    pub(crate) prompt: usize,
+    /// Tokens to decode
+    #[arg(short = 'n', long, default_value_t = 128)]
+    pub(crate) decode: usize,
+    /// Tokens in the context before either is measured
+    #[arg(short, long, default_value_t = 0)]
+    pub(crate) depth: usize,
+    /// Repetitions
+    #[arg(short, long, default_value_t = 5)]
+    pub(crate) repetitions: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PerplexityArgs {
+    #[arg(help = MODEL_HELP)]
+    pub(crate) model: PathBuf,
+    /// The text file
+    pub(crate) file: PathBuf,
+    /// Tokens of a chunk; each chunk starts anew, after a beginning-of-text token where the model has one
+    #[arg(long, default_value_t = 511)]
+    pub(crate) tokens: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// Which shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}

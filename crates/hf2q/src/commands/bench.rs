@@ -1,0 +1,109 @@
+//! `hf2q bench`.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use hf2q_engine::{Engine, LogitRows, SequenceId};
+use hf2q_model::{Model, synthetic};
+use serde_json::json;
+
+use crate::args::BenchArgs;
+use crate::{interrupt, load, terminal};
+
+/// Any id does: the work does not depend on it.
+const TOKEN: u32 = 3;
+
+pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    if args.prompt + args.decode == 0 || args.repetitions == 0 {
+        bail!("nothing to measure: --prompt, --decode and --repetitions must not be 0");
+    }
+    let (name, model) = match (&args.model, &args.synthetic) {
+        (Some(path), _) => (path.display().to_string(), Model::load(&load::open(path)?)?),
+        (None, Some(spec)) => (format!("{spec} (random)"), synthetic::model(spec)?),
+        (None, None) => bail!("give MODEL or --synthetic"),
+    };
+    let mut engine_args = args.engine.clone();
+    let needed = args.depth + args.prompt.max(args.decode) + 1;
+    engine_args.context = Some(engine_args.context.unwrap_or(0).max(needed));
+    let (mut engine, backend) = engine_args.engine(&model, engine_args.sizes(&model, 1)?)?;
+    interrupt::install_once()?;
+    let prompt = measure(&mut engine, args, args.prompt, prompt_time)?;
+    let decode = measure(&mut engine, args, args.decode, decode_time)?;
+    if args.json {
+        return print_json(args, (&name, &backend), (&prompt, &decode));
+    }
+    terminal::print_line(&format!("{name}\n{backend}\n"))?;
+    print_row("prompt", args.prompt, args.depth, &prompt)?;
+    print_row("decode", args.decode, args.depth, &decode)
+}
+
+type Phase = fn(&mut Engine, SequenceId, usize) -> Result<f64>;
+
+/// Tokens per second of each repetition, ascending; one more run before them warms up.
+fn measure(engine: &mut Engine, args: &BenchArgs, tokens: usize, phase: Phase) -> Result<Vec<f64>> {
+    if tokens == 0 {
+        return Ok(Vec::new());
+    }
+    let mut rates = Vec::new();
+    for repetition in 0..=args.repetitions {
+        let sequence = engine.add_sequence()?;
+        if args.depth > 0 {
+            engine.extend(sequence, &vec![TOKEN; args.depth], LogitRows::None, |_| !interrupt::pressed())?;
+        }
+        let seconds = phase(engine, sequence, tokens)?;
+        engine.remove_sequence(sequence)?;
+        if interrupt::pressed() {
+            bail!("stopped");
+        }
+        if repetition > 0 {
+            rates.push(tokens as f64 / seconds);
+        }
+    }
+    rates.sort_by(f64::total_cmp);
+    Ok(rates)
+}
+
+fn prompt_time(engine: &mut Engine, sequence: SequenceId, tokens: usize) -> Result<f64> {
+    let started = Instant::now();
+    engine.extend(sequence, &vec![TOKEN; tokens], LogitRows::Last, |_| !interrupt::pressed())?;
+    Ok(started.elapsed().as_secs_f64())
+}
+
+fn decode_time(engine: &mut Engine, sequence: SequenceId, tokens: usize) -> Result<f64> {
+    let started = Instant::now();
+    for _ in 0..tokens {
+        engine.extend(sequence, &[TOKEN], LogitRows::Last, |_| true)?;
+        if interrupt::pressed() {
+            break;
+        }
+    }
+    Ok(started.elapsed().as_secs_f64())
+}
+
+fn median(sorted: &[f64]) -> Option<f64> {
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+fn print_row(what: &str, tokens: usize, depth: usize, rates: &[f64]) -> Result<()> {
+    let (Some(median), Some(low), Some(high)) = (median(rates), rates.first(), rates.last()) else { return Ok(()) };
+    let at = if depth > 0 { format!(" at depth {depth}") } else { String::new() };
+    terminal::print_line(&format!("{what} {tokens}{at}: {median:.1} tok/s  (median of {}; {low:.1} to {high:.1})", rates.len()))
+}
+
+fn print_json(args: &BenchArgs, (model, backend): (&str, &str), (prompt, decode): (&[f64], &[f64])) -> Result<()> {
+    let row = |tokens: usize, rates: &[f64]| json!({ "tokens": tokens, "median": median(rates), "tokens_per_second": rates });
+    let json = json!({
+        "model": model,
+        "backend": backend,
+        "version": env!("CARGO_PKG_VERSION"),
+        "depth": args.depth,
+        "prompt": row(args.prompt, prompt),
+        "decode": row(args.decode, decode),
+    });
+    terminal::print_line(&serde_json::to_string_pretty(&json).context("the result is not JSON")?)
+}

@@ -1,0 +1,195 @@
+//! `hf2q inspect`.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use hf2q_gguf::{Array, Gguf, TensorInfo, TensorType, Value};
+use serde_json::json;
+
+use crate::args::InspectArgs;
+use crate::terminal;
+
+/// Characters of a metadata value that are shown.
+const SHOWN: usize = 100;
+
+pub(crate) fn run(args: &InspectArgs) -> Result<()> {
+    let gguf = Gguf::open(&args.file)?;
+    let damaged = if args.check { damaged_blocks(&gguf) } else { Vec::new() };
+    if args.json {
+        terminal::print_line(&serde_json::to_string_pretty(&as_json(&gguf, args, &damaged))?)?;
+    } else {
+        print_file(&gguf)?;
+        print_metadata(&gguf)?;
+        print_types(&gguf)?;
+        if args.tensors {
+            print_tensors(&gguf)?;
+        }
+        verdict(&gguf, args, &damaged)?;
+    }
+    if damaged.is_empty() { Ok(()) } else { bail!("{} tensors are damaged, the first: {}", damaged.len(), damaged[0]) }
+}
+
+fn print_file(gguf: &Gguf) -> Result<()> {
+    for path in gguf.paths() {
+        terminal::print_line(&path.display().to_string())?;
+    }
+    terminal::print_line(&format!(
+        "GGUF version {}, {}, {} keys, {} tensors, {} parameters, alignment {}\n",
+        gguf.version(),
+        terminal::bytes(gguf.file_bytes()),
+        gguf.metadata().iter().count(),
+        gguf.tensors().len(),
+        terminal::count(parameters(gguf)),
+        gguf.alignment(),
+    ))
+}
+
+fn print_metadata(gguf: &Gguf) -> Result<()> {
+    let width = gguf.metadata().iter().map(|(k, _)| k.len()).max().unwrap_or(0);
+    for (key, value) in gguf.metadata().iter() {
+        terminal::print_line(&format!("{key:width$}  {}", shown(value)))?;
+    }
+    terminal::print_line("")
+}
+
+fn print_types(gguf: &Gguf) -> Result<()> {
+    let mut by_type: BTreeMap<TensorType, (usize, u64)> = BTreeMap::new();
+    for t in gguf.tensors() {
+        let entry = by_type.entry(t.ty).or_default();
+        *entry = (entry.0 + 1, entry.1 + t.bytes);
+    }
+    for (ty, (count, bytes)) in by_type {
+        terminal::print_line(&format!("{:<7} {count:>5} tensors  {:>11}", ty.name(), terminal::bytes(bytes)))?;
+    }
+    Ok(())
+}
+
+fn print_tensors(gguf: &Gguf) -> Result<()> {
+    let width = gguf.tensors().iter().map(|t| t.name.len()).max().unwrap_or(0);
+    terminal::print_line("")?;
+    for t in gguf.tensors() {
+        let (ty, shape, bytes) = (t.ty.name(), shape(t), terminal::bytes(t.bytes));
+        terminal::print_line(&format!("{:width$}  {ty:<7} {shape:<22} {bytes:>11}", t.name))?;
+    }
+    Ok(())
+}
+
+fn verdict(gguf: &Gguf, args: &InspectArgs, damaged: &[String]) -> Result<()> {
+    let n = gguf.tensors().len();
+    terminal::print_line(&format!("\nAll {n} tensors lie within the file"))?;
+    if args.check && damaged.is_empty() {
+        terminal::print_line("No NaN, infinity or damaged block in them")?;
+    }
+    for line in damaged {
+        terminal::print_line(line)?;
+    }
+    if !args.check {
+        terminal::print_line("--check reads the weights themselves")?;
+    }
+    Ok(())
+}
+
+/// One line for each tensor with a damaged block.
+fn damaged_blocks(gguf: &Gguf) -> Vec<String> {
+    let check = |t: &TensorInfo| hf2q_quant::check_blocks(t.ty, gguf.data(t)).err().map(|e| format!("{}: {e}", t.name));
+    gguf.tensors().iter().filter_map(check).collect()
+}
+
+fn parameters(gguf: &Gguf) -> u64 {
+    gguf.tensors().iter().map(TensorInfo::elements).sum()
+}
+
+fn shape(t: &TensorInfo) -> String {
+    t.shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" x ")
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(s) => shorten(&format!("{s:?}")),
+        Value::Array(a) => {
+            let (kind, items) = array(a);
+            shorten(&format!("{kind}[{}] {}", items.len(), items.iter().take(8).cloned().collect::<Vec<_>>().join(", ")))
+        }
+        other => scalar(other),
+    }
+}
+
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::U8(v) => v.to_string(),
+        Value::I8(v) => v.to_string(),
+        Value::U16(v) => v.to_string(),
+        Value::I16(v) => v.to_string(),
+        Value::U32(v) => v.to_string(),
+        Value::I32(v) => v.to_string(),
+        Value::F32(v) => v.to_string(),
+        Value::U64(v) => v.to_string(),
+        Value::I64(v) => v.to_string(),
+        Value::F64(v) => v.to_string(),
+        Value::Bool(v) => v.to_string(),
+        Value::String(v) => v.clone(),
+        Value::Array(_) => String::new(),
+    }
+}
+
+/// Element type and elements as text.
+fn array(a: &Array) -> (&'static str, Vec<String>) {
+    fn all<T: ToString>(v: &[T]) -> Vec<String> {
+        v.iter().map(T::to_string).collect()
+    }
+    match a {
+        Array::U8(v) => ("u8", all(v)),
+        Array::I8(v) => ("i8", all(v)),
+        Array::U16(v) => ("u16", all(v)),
+        Array::I16(v) => ("i16", all(v)),
+        Array::U32(v) => ("u32", all(v)),
+        Array::I32(v) => ("i32", all(v)),
+        Array::F32(v) => ("f32", all(v)),
+        Array::U64(v) => ("u64", all(v)),
+        Array::I64(v) => ("i64", all(v)),
+        Array::F64(v) => ("f64", all(v)),
+        Array::Bool(v) => ("bool", all(v)),
+        Array::String(v) => ("string", v.iter().map(|s| format!("{s:?}")).collect()),
+    }
+}
+
+fn shorten(text: &str) -> String {
+    if text.chars().count() <= SHOWN { text.to_owned() } else { text.chars().take(SHOWN).chain("…".chars()).collect() }
+}
+
+fn as_json(gguf: &Gguf, args: &InspectArgs, damaged: &[String]) -> serde_json::Value {
+    let metadata: serde_json::Map<String, serde_json::Value> =
+        gguf.metadata().iter().map(|(k, v)| (k.to_string(), value_json(v))).collect();
+    let tensor = |t: &TensorInfo| json!({ "name": t.name, "type": t.ty.name(), "shape": t.shape, "offset": t.offset, "bytes": t.bytes });
+    json!({
+        "files": gguf.paths().iter().map(|p| p.display().to_string()).collect::<Vec<_>>(),
+        "version": gguf.version(),
+        "bytes": gguf.file_bytes(),
+        "alignment": gguf.alignment(),
+        "parameters": parameters(gguf),
+        "metadata": metadata,
+        "tensors": gguf.tensors().iter().map(tensor).collect::<Vec<_>>(),
+        "checked": args.check,
+        "damaged": damaged,
+    })
+}
+
+fn value_json(value: &Value) -> serde_json::Value {
+    match value {
+        Value::F32(v) => json!(v),
+        Value::F64(v) => json!(v),
+        Value::Bool(v) => json!(v),
+        Value::String(v) => json!(v),
+        Value::U64(v) => json!(v),
+        Value::I64(v) => json!(v),
+        Value::Array(Array::String(v)) => json!(v),
+        Value::Array(Array::F32(v)) => json!(v),
+        Value::Array(Array::F64(v)) => json!(v),
+        Value::Array(Array::Bool(v)) => json!(v),
+        Value::Array(a) => {
+            let number = |s: &String| s.parse::<i64>().map_or_else(|_| json!(s), |n| json!(n));
+            array(a).1.iter().map(number).collect()
+        }
+        small => scalar(small).parse::<i64>().map_or_else(|_| json!(scalar(small)), |n| json!(n)),
+    }
+}

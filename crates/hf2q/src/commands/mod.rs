@@ -1,0 +1,12 @@
+//! One file for each command.
+
+pub(crate) mod bench;
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod convert;
+pub(crate) mod demo;
+pub(crate) mod inspect;
+pub(crate) mod perplexity;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod tokenize;

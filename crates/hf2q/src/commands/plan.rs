@@ -1,0 +1,58 @@
+//! `hf2q plan`.
+
+use anyhow::Result;
+use hf2q_model::{Model, RecordOptions};
+use hf2q_plan::{Cost, KvFormat, Passes, Plan};
+
+use crate::args::PlanArgs;
+use crate::{load, terminal};
+
+pub(crate) fn run(args: &PlanArgs) -> Result<()> {
+    let gguf = load::open(&args.model)?;
+    let model = Model::load(&gguf)?;
+    let recording = model.record(RecordOptions::uniform(KvFormat::F16))?;
+    let plan = Plan::compile(recording, if args.no_fusion { Passes::NONE } else { Passes::ALL });
+    let rows = args.rows.max(1);
+    let mut total = Cost::default();
+    let mut text = String::new();
+    for (wave, range) in plan.waves.iter().enumerate() {
+        text.push_str(&format!("wave {wave}\n"));
+        for op in &plan.recording.ops[range.clone()] {
+            let cost = plan.recording.cost(&op.op, rows, 1);
+            text.push_str(&format!(
+                "  {:<26} {:<14} {:>11} weights {:>11} activations {:>8} flop\n",
+                op.name,
+                op.op.kind(),
+                terminal::bytes(cost.weight_bytes),
+                terminal::bytes(cost.activation_bytes),
+                terminal::count(cost.flops),
+            ));
+            total.weight_bytes += cost.weight_bytes;
+            total.activation_bytes += cost.activation_bytes;
+            total.flops += cost.flops;
+        }
+    }
+    terminal::print(&text)?;
+    summary(&plan, rows, total)
+}
+
+fn summary(plan: &Plan, rows: usize, total: Cost) -> Result<()> {
+    let r = &plan.recording;
+    let caches: usize = r.caches.iter().map(hf2q_plan::Cache::page_bytes).sum();
+    terminal::print_line(&format!(
+        "\n{} operations in {} waves; a step of {rows} rows reads {} of weights, moves {} of activations, {} flop",
+        r.ops.len(),
+        plan.waves.len(),
+        terminal::bytes(total.weight_bytes),
+        terminal::bytes(total.activation_bytes),
+        terminal::count(total.flops),
+    ))?;
+    terminal::print_line(&format!(
+        "arena {}; cache {} for each {} positions ({} of {} layers own one)",
+        terminal::bytes(plan.arena(rows, 1).bytes as u64),
+        terminal::bytes(caches as u64),
+        hf2q_plan::PAGE,
+        r.caches.len(),
+        r.ops.iter().filter(|o| o.op.kind() == "attention").count(),
+    ))
+}

@@ -1,0 +1,60 @@
+//! `hf2q run`.
+
+use anyhow::{Result, bail};
+use hf2q_text::Specials;
+use serde_json::json;
+
+use crate::args::RunArgs;
+use crate::session::{Session, Timing};
+use crate::{interrupt, load, terminal};
+
+pub(crate) fn run(args: &RunArgs) -> Result<()> {
+    let gguf = load::open(&args.model)?;
+    let mut session = Session::open(&gguf, &args.engine)?;
+    let text = terminal::text_or_stdin(args.prompt.as_deref(), "PROMPT")?;
+    let prompt = prompt(&session, args, &text)?;
+    if prompt.is_empty() {
+        bail!("the prompt is empty, and this model has no token to begin a text with");
+    }
+    let sampler = session.sampler(&args.sampling)?;
+    interrupt::install_once()?;
+    let answer = session.answer(&prompt, &sampler, &args.sampling, terminal::print)?;
+    if !answer.text.ends_with('\n') {
+        terminal::print("\n")?;
+    }
+    if !args.quiet {
+        terminal::note(&terminal::dim(&speed(&answer.timing)));
+    }
+    Ok(())
+}
+
+fn prompt(session: &Session, args: &RunArgs, text: &str) -> Result<Vec<u32>> {
+    let Some(template) = session.template.as_ref().filter(|_| !args.raw) else {
+        if args.system.is_some() {
+            bail!("--system needs a chat template, which this model does not have; put the instructions into the prompt");
+        }
+        let specials = if args.special { Specials::Parse } else { Specials::AsText };
+        return Ok(session.tokenizer.encode_prompt(text, specials));
+    };
+    let mut messages = Vec::new();
+    if let Some(system) = &args.system {
+        messages.push(json!({ "role": "system", "content": system }));
+    }
+    messages.push(json!({ "role": "user", "content": text }));
+    Ok(template.encode(&session.tokenizer, &messages)?)
+}
+
+/// One line about what an answer took.
+pub(crate) fn speed(t: &Timing) -> String {
+    let rate = |tokens: usize, time: std::time::Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
+    let new = t.prompt_tokens - t.reused_tokens;
+    let reused = if t.reused_tokens > 0 { format!(" ({} reused)", t.reused_tokens) } else { String::new() };
+    format!(
+        "prompt {} tokens{reused}, {:.1} tok/s · answer {} tokens, {:.1} tok/s",
+        t.prompt_tokens,
+        rate(new, t.prompt_time),
+        t.answer_tokens,
+        // The first token comes with the prompt.
+        rate(t.answer_tokens.saturating_sub(1), t.answer_time),
+    )
+}

@@ -1,0 +1,123 @@
+//! From what a user calls MODEL to an opened GGUF file.
+
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, Result, bail};
+use hf2q_convert::{Options, Progress, Recipe, Summary, convert};
+use hf2q_gguf::Gguf;
+use indicatif::ProgressBar;
+
+use crate::{config, interrupt, terminal};
+
+/// Type into which a HuggingFace folder is converted when it is used as a model.
+const CACHED_TYPE: &str = "q8_0";
+
+/// Opens a GGUF file, any shard of a split one, a folder with one, or a HuggingFace folder.
+pub(crate) fn open(model: &Path) -> Result<Gguf> {
+    let path = resolve(model)?;
+    Ok(Gguf::open(&path)?)
+}
+
+fn resolve(model: &Path) -> Result<PathBuf> {
+    if !model.exists() {
+        bail!("{}: no such file or folder; MODEL is a GGUF file or a checkpoint folder", model.display());
+    }
+    if !model.is_dir() {
+        return Ok(model.to_owned());
+    }
+    if model.join("config.json").is_file() {
+        return converted(model);
+    }
+    let mut files = gguf_files(model)?;
+    files.sort();
+    // Shards of one set count as one model; any of them opens it.
+    files.dedup_by_key(|f| stem_of_set(f));
+    match &files[..] {
+        [] => bail!("{}: neither a GGUF file nor a config.json is in this folder", model.display()),
+        [one] => Ok(one.clone()),
+        [first, ..] => bail!(
+            "{}: {} models are in this folder; name one, for example {}",
+            model.display(),
+            files.len(),
+            first.display()
+        ),
+    }
+}
+
+fn gguf_files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
+    let paths: Vec<PathBuf> = entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<_>>()?;
+    Ok(paths.into_iter().filter(|p| p.extension().is_some_and(|e| e == "gguf")).collect())
+}
+
+/// `model-00001-of-00003.gguf` to `model`.
+fn stem_of_set(file: &Path) -> String {
+    let stem = file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    match stem.rsplit_once("-of-").and_then(|(head, _)| head.rsplit_once('-')) {
+        Some((name, number)) if number.bytes().all(|b| b.is_ascii_digit()) => name.to_owned(),
+        _ => stem,
+    }
+}
+
+/// The converted form of a checkpoint folder, from the cache or made now. It is named after the folder and
+/// the state of its files, so that a changed checkpoint is converted again.
+fn converted(folder: &Path) -> Result<PathBuf> {
+    let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
+    let name = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let cache = config::cache_dir()?;
+    let output = cache.join(format!("{name}-{:016x}-{CACHED_TYPE}.gguf", fingerprint(&folder)?));
+    if output.exists() {
+        return Ok(output);
+    }
+    std::fs::create_dir_all(&cache).with_context(|| cache.display().to_string())?;
+    terminal::note(&format!("Converting {} to {CACHED_TYPE}, kept as {}", folder.display(), output.display()));
+    convert_with_bar(&folder, &output, Options { recipe: Recipe::from_name(CACHED_TYPE)?, split_bytes: None })?;
+    Ok(output)
+}
+
+/// FNV-1a over path, file names, sizes and times of change.
+fn fingerprint(folder: &Path) -> Result<u64> {
+    let mut files: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let entry = entry?;
+        let meta = std::fs::metadata(entry.path())?;
+        let changed = meta.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        files.push(format!("{:?} {} {}", entry.file_name(), meta.len(), changed.as_nanos()));
+    }
+    files.sort();
+    files.push(format!("{folder:?} {}", env!("CARGO_PKG_VERSION")));
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    Ok(files.iter().flat_map(|f| f.bytes()).fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// Converts with a progress bar; Ctrl-C ends it and leaves nothing behind.
+pub(crate) fn convert_with_bar(folder: &Path, output: &Path, options: Options) -> Result<Summary> {
+    interrupt::install_once()?;
+    let mut bar = Bar(None);
+    let summary = convert(folder, output, options, &mut bar);
+    if let Some(bar) = bar.0 {
+        bar.finish_and_clear();
+    }
+    let summary = summary?;
+    for warning in &summary.warnings {
+        terminal::note(&format!("note: {warning}"));
+    }
+    Ok(summary)
+}
+
+struct Bar(Option<ProgressBar>);
+
+impl Progress for Bar {
+    fn start(&mut self, total_bytes: u64) {
+        self.0 = Some(terminal::byte_bar(total_bytes));
+    }
+
+    fn advance(&mut self, tensor: &str, done_bytes: u64) -> bool {
+        if let Some(bar) = &self.0 {
+            bar.set_position(done_bytes);
+            bar.set_message(tensor.to_owned());
+        }
+        !interrupt::pressed()
+    }
+}

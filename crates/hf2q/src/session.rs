@@ -1,0 +1,256 @@
+//! A model that is ready to answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use hf2q_cpu::{CpuBackend, CpuOptions, Isa};
+use hf2q_engine::{Engine, EngineOptions, Finish, Generation, Request, Sampler, Sampling, SequenceId};
+use hf2q_gguf::{Gguf, Metadata};
+use hf2q_model::{Model, RecordOptions};
+use hf2q_plan::{Backend, KvFormat, Passes, Plan};
+use hf2q_text::{ChatTemplate, Controls, StopStrings, Tokenizer};
+
+use crate::args::{EngineArgs, IsaArg, KvArg, SamplingArgs};
+use crate::{config, interrupt};
+
+/// Context where neither the user nor the model asks for less.
+const DEFAULT_CONTEXT: usize = 8192;
+
+/// Tokenizer, template and engine of one model, with one sequence.
+pub(crate) struct Session {
+    pub(crate) engine: Engine,
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) template: Option<ChatTemplate>,
+    pub(crate) backend: String,
+    defaults: Sampling,
+    sequence: SequenceId,
+    /// Tokens whose keys and values are stored.
+    held: Vec<u32>,
+}
+
+/// What an answer took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    pub(crate) prompt_tokens: usize,
+    pub(crate) reused_tokens: usize,
+    pub(crate) prompt_time: Duration,
+    pub(crate) answer_tokens: usize,
+    pub(crate) answer_time: Duration,
+}
+
+/// A finished answer.
+pub(crate) struct Answer {
+    pub(crate) text: String,
+    pub(crate) finish: Finish,
+    pub(crate) timing: Timing,
+}
+
+impl EngineArgs {
+    pub(crate) fn kv_format(&self) -> KvFormat {
+        match self.kv {
+            KvArg::F32 => KvFormat::F32,
+            KvArg::F16 => KvFormat::F16,
+        }
+    }
+
+    pub(crate) fn backend(&self) -> Result<CpuBackend> {
+        let isa = self.isa.map(|isa| match isa {
+            IsaArg::Avx512 => Isa::Avx512,
+            IsaArg::Avx2 => Isa::Avx2,
+            IsaArg::Portable => Isa::Portable,
+        });
+        let threads = self.threads.unwrap_or_else(config::default_threads);
+        if threads == 0 {
+            bail!("--threads is 0, accepted are 1 and more");
+        }
+        Ok(CpuBackend::new(CpuOptions { threads, isa })?)
+    }
+
+    /// Sizes for one sequence.
+    pub(crate) fn sizes(&self, model: &Model, logit_rows: usize) -> Result<EngineOptions> {
+        let context = self.context.unwrap_or_else(|| model.config.context_length.min(DEFAULT_CONTEXT));
+        if context == 0 || self.chunk == 0 {
+            bail!("--context and --chunk must be 1 or more");
+        }
+        let rows = self.chunk.min(context);
+        Ok(EngineOptions { context, sequences: 1, rows, logit_rows: logit_rows.min(rows) })
+    }
+
+    /// Records, compiles and opens a model.
+    pub(crate) fn engine(&self, model: &Model, sizes: EngineOptions) -> Result<(Engine, String)> {
+        let backend = self.backend()?;
+        let recording = model.record(RecordOptions::uniform(self.kv_format()))?;
+        let weights = model.weights_for(&recording);
+        let plan = Arc::new(Plan::compile(recording, Passes::ALL));
+        let description = backend.describe();
+        Ok((Engine::open(&backend, plan, weights, sizes)?, description))
+    }
+}
+
+impl Session {
+    /// Loads everything. Nothing of the weights is copied.
+    pub(crate) fn open(gguf: &Gguf, args: &EngineArgs) -> Result<Self> {
+        let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
+        let template = ChatTemplate::from_metadata(gguf.metadata(), &tokenizer)?;
+        let model = Model::load(gguf)?;
+        let (mut engine, backend) = args.engine(&model, args.sizes(&model, 1)?)?;
+        let sequence = engine.add_sequence()?;
+        let defaults = default_sampling(gguf.metadata())?;
+        Ok(Self { engine, tokenizer, template, backend, defaults, sequence, held: Vec::new() })
+    }
+
+    /// Flags first, then the model's recommendation, then what llama.cpp does.
+    pub(crate) fn sampler(&self, args: &SamplingArgs) -> Result<Sampler> {
+        let d = &self.defaults;
+        let sampling = Sampling {
+            temperature: args.temperature.unwrap_or(d.temperature),
+            top_k: args.top_k.unwrap_or(d.top_k),
+            top_p: args.top_p.unwrap_or(d.top_p),
+            min_p: args.min_p.unwrap_or(d.min_p),
+            typical_p: args.typical,
+            repetition_penalty: args.repetition_penalty,
+            presence_penalty: args.presence_penalty,
+            frequency_penalty: args.frequency_penalty,
+            penalty_last_n: args.penalty_last_n,
+            logit_bias: args.logit_bias.iter().copied().collect(),
+            seed: args.seed.unwrap_or_else(random_seed),
+        };
+        Ok(Sampler::new(sampling)?)
+    }
+
+    /// Answers `prompt`, the tokens of the whole conversation. What the cache holds of it already is not computed again.
+    /// Text is given to `show` as soon as it is certain. Ctrl-C ends the answer.
+    pub(crate) fn answer(
+        &mut self,
+        prompt: &[u32],
+        sampler: &Sampler,
+        args: &SamplingArgs,
+        mut show: impl FnMut(&str) -> Result<()>,
+    ) -> Result<Answer> {
+        let reused = self.reuse(prompt)?;
+        let started = Instant::now();
+        let request = Request {
+            sequence: self.sequence,
+            prompt: &prompt[reused..],
+            stop: self.tokenizer.stop_ids(),
+            max_tokens: args.max_tokens,
+        };
+        let held = &prompt[..reused];
+        let generation = Generation::start(&mut self.engine, sampler, request, held, || !interrupt::pressed())?;
+        let prompt_time = started.elapsed();
+        let mut timing = Timing {
+            prompt_tokens: prompt.len(),
+            reused_tokens: reused,
+            prompt_time,
+            answer_tokens: 0,
+            answer_time: Duration::ZERO,
+        };
+        let Some(generation) = generation else {
+            self.reset()?;
+            return Ok(Answer { text: String::new(), finish: Finish::Cancelled, timing });
+        };
+        let mut output = Output::new(&self.tokenizer, &args.stop);
+        let (finish, tokens) = decode(generation, &mut output, &mut show)?;
+        timing.answer_tokens = tokens.len();
+        timing.answer_time = started.elapsed() - prompt_time;
+        self.held = prompt.to_vec();
+        self.held.extend(tokens);
+        // What was drawn last is not stored yet.
+        self.held.truncate(self.engine.len(self.sequence)?);
+        Ok(Answer { text: output.text, finish, timing })
+    }
+
+    /// Forgets the conversation.
+    pub(crate) fn reset(&mut self) -> Result<()> {
+        self.engine.remove_sequence(self.sequence)?;
+        self.sequence = self.engine.add_sequence()?;
+        self.held.clear();
+        Ok(())
+    }
+
+    /// How many tokens of `prompt` the cache holds; it is emptied where the two differ.
+    fn reuse(&mut self, prompt: &[u32]) -> Result<usize> {
+        if !self.held.is_empty() && (prompt.len() <= self.held.len() || !prompt.starts_with(&self.held)) {
+            self.reset()?;
+        }
+        Ok(self.held.len())
+    }
+}
+
+/// Text on its way from tokens to the reader.
+struct Output<'t> {
+    detokenizer: Option<hf2q_text::Detokenizer<'t>>,
+    stops: StopStrings,
+    text: String,
+}
+
+impl<'t> Output<'t> {
+    fn new(tokenizer: &'t Tokenizer, stops: &[String]) -> Self {
+        let detokenizer = Some(tokenizer.detokenizer(Controls::Hide).mid_text());
+        Self { detokenizer, stops: StopStrings::new(stops.iter().cloned()), text: String::new() }
+    }
+
+    /// Text that became certain with this token.
+    fn push(&mut self, token: u32) -> String {
+        let text = self.detokenizer.as_mut().map(|d| d.push(token)).unwrap_or_default();
+        self.keep(|stops| stops.push(&text))
+    }
+
+    /// Text that was held back.
+    fn finish(&mut self) -> String {
+        let rest = self.detokenizer.take().map(hf2q_text::Detokenizer::finish).unwrap_or_default();
+        self.keep(|stops| stops.push(&rest) + &stops.finish())
+    }
+
+    fn keep(&mut self, step: impl FnOnce(&mut StopStrings) -> String) -> String {
+        let text = step(&mut self.stops);
+        self.text.push_str(&text);
+        text
+    }
+}
+
+fn decode(
+    mut generation: Generation<'_>,
+    output: &mut Output<'_>,
+    show: &mut impl FnMut(&str) -> Result<()>,
+) -> Result<(Finish, Vec<u32>)> {
+    let mut tokens = Vec::new();
+    let finish = loop {
+        if interrupt::pressed() {
+            break Finish::Cancelled;
+        }
+        match generation.next_token()? {
+            Ok(token) => {
+                tokens.push(token);
+                show(&output.push(token))?;
+                if output.stops.is_stopped() {
+                    break Finish::Stop(token);
+                }
+            }
+            Err(finish) => break finish,
+        }
+    };
+    show(&output.finish())?;
+    if generation.non_finite() > 0 {
+        let n = generation.non_finite();
+        crate::terminal::note(&format!("warning: {n} logits were not finite; the model's weights may be damaged"));
+    }
+    Ok((finish, tokens))
+}
+
+fn default_sampling(metadata: &Metadata) -> Result<Sampling> {
+    let number = |key: &str, otherwise: f32| -> Result<f32> {
+        Ok(metadata.opt_f32(&format!("general.sampling.{key}"))?.unwrap_or(otherwise))
+    };
+    let top_k = metadata.get("general.sampling.top_k").is_some();
+    let top_k = if top_k { metadata.i64("general.sampling.top_k").context("the model's top_k")? } else { 40 };
+    let (temperature, top_p, min_p) = (number("temp", 0.8)?, number("top_p", 0.95)?, number("min_p", 0.05)?);
+    Ok(Sampling { temperature, top_k, top_p, min_p, ..Sampling::default() })
+}
+
+/// From the clock: different each time, and printed nowhere, for a user who wants one gives one.
+fn random_seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos() & u128::from(u64::MAX)).unwrap_or_default()
+}

@@ -1,0 +1,79 @@
+//! Writing to the terminal. A closed pipe ends the program quietly, as `head` expects.
+
+use std::io::{self, IsTerminal, Read, Write};
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Writes to standard output at once.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// Writes a line to standard output.
+pub(crate) fn print_line(text: &str) -> Result<()> {
+    print(&format!("{text}\n"))
+}
+
+/// Writes a line to standard error; there is nobody to tell if that fails.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// A text from the command line, or all of standard input.
+pub(crate) fn text_or_stdin(text: Option<&str>, name: &str) -> Result<String> {
+    if let Some(text) = text {
+        return Ok(text.to_owned());
+    }
+    if io::stdin().is_terminal() {
+        bail!("{name} is missing: give it as an argument or on standard input");
+    }
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes)?;
+    String::from_utf8(bytes).context("standard input is not UTF-8")
+}
+
+/// Whether an error is only that the reader of our output went away.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|e| e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+}
+
+/// Dims a text where a person reads standard error.
+pub(crate) fn dim(text: &str) -> String {
+    if io::stderr().is_terminal() { format!("\u{1b}[2m{text}\u{1b}[0m") } else { text.to_owned() }
+}
+
+/// A progress bar over bytes on standard error; silent where no person looks.
+pub(crate) fn byte_bar(total: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    let template = "{bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}  {msg}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Bytes in a unit that fits.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// A large count in a unit that fits, for parameters and operations.
+pub(crate) fn count(n: u64) -> String {
+    match n {
+        0..1_000 => n.to_string(),
+        1_000..1_000_000 => format!("{:.1}K", n as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1}M", n as f64 / 1e6),
+        _ => format!("{:.2}B", n as f64 / 1e9),
+    }
+}
