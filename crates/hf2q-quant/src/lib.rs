@@ -1,1 +1,18 @@
-//! Stage 2: block formats: layout, quantize, dequantize
+//! Stage 2: block formats: layout, quantize, dequantize.
+//!
+//! In: weights as `f32`, or blocks of a GGUF tensor type. Out: the other of the two, or the verdict that blocks
+//! hold values no model should have.
+//!
+//! Decoding equals the reference dequantizer of the format bit for bit and encoding the reference quantizer
+//! byte for byte. Everything here is plain serial code over slices: callers cut rows among threads.
+
+mod check;
+mod dispatch;
+mod error;
+mod formats;
+pub mod half;
+pub mod layout;
+
+pub use check::{BadBlock, Fault, check_blocks};
+pub use dispatch::{can_decode, can_encode, dequantize, encodable, quantize};
+pub use error::QuantError;

@@ -1,0 +1,154 @@
+//! From a tensor type to the code of its format.
+
+use hf2q_gguf::TensorType;
+
+use crate::QuantError;
+use crate::formats::{
+    bf16, f16, fp32, iq4_nl, iq4_xs, mxfp4, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0,
+};
+
+/// Whether [`quantize`] has an encoder for `ty`.
+pub fn can_encode(ty: TensorType) -> bool {
+    encoder(ty).is_some()
+}
+
+/// Every type that [`quantize`] accepts, in the order of their ids.
+pub fn encodable() -> impl Iterator<Item = TensorType> {
+    TensorType::all().filter(|&ty| can_encode(ty))
+}
+
+/// Whether [`dequantize`] has a decoder for `ty`.
+pub fn can_decode(ty: TensorType) -> bool {
+    decoder(ty).is_some()
+}
+
+/// Decodes any number of whole blocks of `ty` (bytes, at any alignment) to as many values as they hold. The
+/// values equal those of the format's reference dequantizer bit for bit; damaged blocks decode to whatever
+/// their bits say, NaN and infinity included (see [`check_blocks`](crate::check_blocks)).
+///
+/// # Errors
+/// [`QuantError::DecodeUnsupported`], [`QuantError::RaggedBytes`] or [`QuantError::OutputLength`]; `dst` is
+/// then untouched.
+pub fn dequantize(ty: TensorType, src: &[u8], dst: &mut [f32]) -> Result<(), QuantError> {
+    let decode = decoder(ty).ok_or(QuantError::DecodeUnsupported { ty })?;
+    let block = ty.block_bytes();
+    if !src.len().is_multiple_of(block) {
+        return Err(QuantError::RaggedBytes { ty, len: src.len(), block });
+    }
+    let expected = (src.len() / block).saturating_mul(ty.block_len());
+    if expected != dst.len() {
+        return Err(QuantError::OutputLength { ty, expected, found: dst.len() });
+    }
+    decode(src, dst);
+    Ok(())
+}
+
+/// Encodes values as whole blocks of `ty` and appends them to `dst`, byte for byte what the format's reference
+/// quantizer writes. Blocks do not depend on each other, so rows may be encoded in any grouping.
+///
+/// # Errors
+/// [`QuantError::EncodeUnsupported`], [`QuantError::RaggedValues`], or for the first value that cannot be kept
+/// [`QuantError::NotFinite`] or [`QuantError::TooLarge`]; `dst` is then untouched.
+pub fn quantize(ty: TensorType, src: &[f32], dst: &mut Vec<u8>) -> Result<(), QuantError> {
+    let encoder = encoder(ty).ok_or(QuantError::EncodeUnsupported { ty })?;
+    let (len, block) = (src.len(), ty.block_len());
+    let bytes = ty.row_bytes(len).ok_or(QuantError::RaggedValues { ty, len, block })?;
+    refuse_from(ty, encoder.limit, src)?;
+    let start = dst.len();
+    dst.resize(start + bytes, 0);
+    (encoder.encode)(src, &mut dst[start..]);
+    Ok(())
+}
+
+struct Encoder {
+    /// The smallest magnitude whose encoding would be infinite.
+    limit: f32,
+    /// Encodes finite values below the limit.
+    encode: Encode,
+}
+
+type Encode = fn(&[f32], &mut [u8]);
+
+fn encoder(ty: TensorType) -> Option<Encoder> {
+    let (limit, encode): (f32, Encode) = match ty {
+        TensorType::F32 => (fp32::LIMIT, fp32::quantize),
+        TensorType::F16 => (f16::LIMIT, f16::quantize),
+        TensorType::Bf16 => (bf16::LIMIT, bf16::quantize),
+        TensorType::Q4_0 => (q4_0::LIMIT, |x, out| encode_blocks(x, out, q4_0::quantize_block)),
+        TensorType::Q8_0 => (q8_0::LIMIT, |x, out| encode_blocks(x, out, q8_0::quantize_block)),
+        _ => return None,
+    };
+    Some(Encoder { limit, encode })
+}
+
+type Decode = fn(&[u8], &mut [f32]);
+
+fn decoder(ty: TensorType) -> Option<Decode> {
+    Some(match ty {
+        TensorType::F32 => fp32::dequantize,
+        TensorType::F16 => f16::dequantize,
+        TensorType::Bf16 => bf16::dequantize,
+        TensorType::Q4_0 => |b, out| decode_blocks(b, out, q4_0::dequantize_block),
+        TensorType::Q4_1 => |b, out| decode_blocks(b, out, q4_1::dequantize_block),
+        TensorType::Q5_0 => |b, out| decode_blocks(b, out, q5_0::dequantize_block),
+        TensorType::Q5_1 => |b, out| decode_blocks(b, out, q5_1::dequantize_block),
+        TensorType::Q8_0 => |b, out| decode_blocks(b, out, q8_0::dequantize_block),
+        TensorType::Q2K => |b, out| decode_blocks(b, out, q2_k::dequantize_block),
+        TensorType::Q3K => |b, out| decode_blocks(b, out, q3_k::dequantize_block),
+        TensorType::Q4K => |b, out| decode_blocks(b, out, q4_k::dequantize_block),
+        TensorType::Q5K => |b, out| decode_blocks(b, out, q5_k::dequantize_block),
+        TensorType::Q6K => |b, out| decode_blocks(b, out, q6_k::dequantize_block),
+        TensorType::Iq4Nl => |b, out| decode_blocks(b, out, iq4_nl::dequantize_block),
+        TensorType::Iq4Xs => |b, out| decode_blocks(b, out, iq4_xs::dequantize_block),
+        TensorType::Mxfp4 => |b, out| decode_blocks(b, out, mxfp4::dequantize_block),
+        _ => return None,
+    })
+}
+
+fn decode_blocks<const BYTES: usize, const LEN: usize>(
+    src: &[u8],
+    dst: &mut [f32],
+    decode: impl Fn(&[u8; BYTES], &mut [f32; LEN]),
+) {
+    for (block, out) in src.as_chunks().0.iter().zip(dst.as_chunks_mut().0) {
+        decode(block, out);
+    }
+}
+
+fn encode_blocks<const BYTES: usize, const LEN: usize>(
+    src: &[f32],
+    dst: &mut [u8],
+    encode: impl Fn(&[f32; LEN], &mut [u8; BYTES]),
+) {
+    for (x, block) in src.as_chunks().0.iter().zip(dst.as_chunks_mut().0) {
+        encode(x, block);
+    }
+}
+
+/// Refuses NaN, infinity and magnitudes from `limit` on.
+fn refuse_from(ty: TensorType, limit: f32, src: &[f32]) -> Result<(), QuantError> {
+    /// Values looked at before the search for the culprit may start.
+    const STRIDE: usize = 1024;
+    for (number, part) in src.chunks(STRIDE).enumerate() {
+        // Magnitudes are ordered as their bits are, with infinity and NaN above all others.
+        if magnitude_bits(part) < limit.to_bits() {
+            continue;
+        }
+        let at = part
+            .iter()
+            .position(|v| v.abs().to_bits() >= limit.to_bits())
+            .expect("the largest magnitude is one of the part");
+        let (index, value) = (number * STRIDE + at, part[at]);
+        return Err(if value.is_finite() {
+            QuantError::TooLarge { ty, index, value, limit }
+        } else {
+            QuantError::NotFinite { index, value }
+        });
+    }
+    Ok(())
+}
+
+/// The bits of the largest magnitude; those of a NaN if there is one.
+fn magnitude_bits(x: &[f32]) -> u32 {
+    x.iter().fold(0, |most: i32, v| most.max(v.abs().to_bits() as i32)) as u32
+}

@@ -1,0 +1,67 @@
+//! `q4_0`: 32 values as 4-bit codes around 8, `x = d * (q - 8)`.
+//!
+//! | bytes | part |
+//! |---|---|
+//! | 0..2 | `d`, f16 |
+//! | 2..18 | codes: byte `j` holds value `j` low, value `j + 16` high |
+
+use std::ops::Range;
+
+/// Values of a block.
+pub const LEN: usize = 32;
+/// Bytes of a block.
+pub const BYTES: usize = 18;
+/// Offset of the scale.
+pub const D: usize = 0;
+/// Codes.
+pub const QS: Range<usize> = 2..18;
+
+/// The scale, an eighth of the largest magnitude, must stay finite in half precision.
+pub(crate) const LIMIT: f32 = 8.0 * super::F16_OVERFLOW;
+
+/// Decodes one block.
+pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+    let d = super::half_at(block, D);
+    let (low, high) = out.split_at_mut(LEN / 2);
+    for ((&q, low), high) in block[QS].iter().zip(low).zip(high) {
+        *low = (i32::from(q & 15) - 8) as f32 * d;
+        *high = (i32::from(q >> 4) - 8) as f32 * d;
+    }
+}
+
+/// Encodes one block of finite values below the limit. The value of the largest magnitude (the first of them)
+/// gets code 0, so the scale carries its negated sign.
+pub fn quantize_block(x: &[f32; LEN], block: &mut [u8; BYTES]) {
+    let d = extreme(x) / -8.0;
+    block[D..D + 2].copy_from_slice(&crate::half::f32_to_f16(d).to_le_bytes());
+    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+    if inverse.is_infinite() {
+        // Values so small decode to zero whatever the code. The reference leaves code 0.
+        block[QS].fill(0);
+        return;
+    }
+    let (low, high) = x.split_at(LEN / 2);
+    for ((q, low), high) in block[QS].iter_mut().zip(low).zip(high) {
+        *q = code(low * inverse) | (code(high * inverse) << 4);
+    }
+}
+
+/// The first value of the largest magnitude, +0 if all are zero.
+fn extreme(x: &[f32; LEN]) -> f32 {
+    let most = super::max_magnitude(x);
+    let (mut plus, mut minus) = (false, false);
+    for &v in x {
+        plus |= v == most;
+        minus |= v == -most;
+    }
+    match (plus, minus) {
+        (true, false) => most,
+        (false, _) => -most,
+        (true, true) => x.iter().copied().find(|v| v.abs() == most && most > 0.0).unwrap_or(0.0),
+    }
+}
+
+/// Nearest code to a value in units of the scale; halves go up.
+fn code(v: f32) -> u8 {
+    ((v + 8.5) as i32).min(15) as u8
+}

@@ -1,0 +1,30 @@
+//! `q4_1`: 32 values as 4-bit codes above a minimum, `x = d * q + m`.
+//!
+//! | bytes | part |
+//! |---|---|
+//! | 0..2 | `d`, f16 |
+//! | 2..4 | `m`, f16 |
+//! | 4..20 | codes: byte `j` holds value `j` low, value `j + 16` high |
+
+use std::ops::Range;
+
+/// Values of a block.
+pub const LEN: usize = 32;
+/// Bytes of a block.
+pub const BYTES: usize = 20;
+/// Offset of the scale.
+pub const D: usize = 0;
+/// Offset of the minimum.
+pub const M: usize = 2;
+/// Codes.
+pub const QS: Range<usize> = 4..20;
+
+/// Decodes one block.
+pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+    let (d, m) = (super::half_at(block, D), super::half_at(block, M));
+    let (low, high) = out.split_at_mut(LEN / 2);
+    for ((&q, low), high) in block[QS].iter().zip(low).zip(high) {
+        *low = f32::from(q & 15) * d + m;
+        *high = f32::from(q >> 4) * d + m;
+    }
+}

@@ -1,0 +1,32 @@
+//! `q5_0`: 32 values as 5-bit codes around 16, `x = d * (q - 16)`.
+//!
+//! | bytes | part |
+//! |---|---|
+//! | 0..2 | `d`, f16 |
+//! | 2..6 | fifth bits: bit `j` of the little-endian word belongs to value `j` |
+//! | 6..22 | low four bits: byte `j` holds value `j` low, value `j + 16` high |
+
+use std::ops::Range;
+
+/// Values of a block.
+pub const LEN: usize = 32;
+/// Bytes of a block.
+pub const BYTES: usize = 22;
+/// Offset of the scale.
+pub const D: usize = 0;
+/// Fifth bits.
+pub const QH: Range<usize> = 2..6;
+/// Low four bits.
+pub const QS: Range<usize> = 6..22;
+
+/// Decodes one block.
+pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+    let d = super::half_at(block, D);
+    let fifth = u32::from_le_bytes(*super::part(block, QH));
+    let (low, high) = out.split_at_mut(LEN / 2);
+    for (j, ((&q, low), high)) in block[QS].iter().zip(low).zip(high).enumerate() {
+        let upper = [(fifth >> j) & 1, (fifth >> (j + 16)) & 1].map(|bit| (bit as i32) << 4);
+        *low = ((i32::from(q & 15) | upper[0]) - 16) as f32 * d;
+        *high = ((i32::from(q >> 4) | upper[1]) - 16) as f32 * d;
+    }
+}

@@ -1,0 +1,35 @@
+//! `q5_1`: 32 values as 5-bit codes above a minimum, `x = d * q + m`.
+//!
+//! | bytes | part |
+//! |---|---|
+//! | 0..2 | `d`, f16 |
+//! | 2..4 | `m`, f16 |
+//! | 4..8 | fifth bits: bit `j` of the little-endian word belongs to value `j` |
+//! | 8..24 | low four bits: byte `j` holds value `j` low, value `j + 16` high |
+
+use std::ops::Range;
+
+/// Values of a block.
+pub const LEN: usize = 32;
+/// Bytes of a block.
+pub const BYTES: usize = 24;
+/// Offset of the scale.
+pub const D: usize = 0;
+/// Offset of the minimum.
+pub const M: usize = 2;
+/// Fifth bits.
+pub const QH: Range<usize> = 4..8;
+/// Low four bits.
+pub const QS: Range<usize> = 8..24;
+
+/// Decodes one block.
+pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+    let (d, m) = (super::half_at(block, D), super::half_at(block, M));
+    let fifth = u32::from_le_bytes(*super::part(block, QH));
+    let (low, high) = out.split_at_mut(LEN / 2);
+    for (j, ((&q, low), high)) in block[QS].iter().zip(low).zip(high).enumerate() {
+        let upper = [(fifth >> j) & 1, (fifth >> (j + 16)) & 1].map(|bit| (bit as i32) << 4);
+        *low = (i32::from(q & 15) | upper[0]) as f32 * d + m;
+        *high = (i32::from(q >> 4) | upper[1]) as f32 * d + m;
+    }
+}
