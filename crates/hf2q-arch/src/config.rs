@@ -1,0 +1,117 @@
+//! Hyperparameters.
+
+use crate::architecture::Architecture;
+use crate::rope::{Rope, RopeFactors};
+
+/// Everything that a forward pass and a tensor map need to know of a model.
+///
+/// Made by [`Config::from_hf`] or [`Config::from_metadata`], which check that the parts fit together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The family.
+    pub architecture: Architecture,
+    /// Rows of the embedding.
+    pub vocab: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Positions the model was trained for.
+    pub context_length: usize,
+    /// Added to the mean square in every norm.
+    pub norm_eps: f32,
+    /// Multiplies the embeddings.
+    pub embedding_scale: f32,
+    /// Logits become `cap · tanh(logit / cap)`.
+    pub final_softcap: Option<f32>,
+    /// The embedding is also the output matrix. A file may still hold an (optional) output matrix of its own; loading one
+    /// says untied.
+    pub tied_output: bool,
+    /// Gemma 4 E2B, E4B: width of each layer's own embedding.
+    pub per_layer_embedding: Option<usize>,
+    /// Gemma 4: every layer's output is multiplied by one stored number.
+    pub layer_scale: bool,
+    /// Mixture of experts, in every layer.
+    pub experts: Option<Experts>,
+    /// Divisors of the angles of the layers with [`Rope::factors`]; `None` where no layer has them.
+    pub rope_factors: Option<RopeFactors>,
+    /// In the order of the forward pass.
+    pub layers: Vec<Layer>,
+}
+
+/// One decoder layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Layer {
+    /// A position sees the last `window` positions, itself included; `None`: all.
+    pub window: Option<u32>,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Columns of a query, key or value head.
+    pub head_dim: usize,
+    /// Multiplies the attention scores.
+    pub attention_scale: f32,
+    /// Rotation of queries and keys.
+    pub rope: Rope,
+    /// The earlier layer whose keys and values this one reads; `None`: it makes its own.
+    pub kv_from: Option<usize>,
+    /// There is no V projection: values are the K projection before its norm and rotation.
+    pub v_from_k: bool,
+    /// Inner width of the dense feed-forward network; `None`: experts alone.
+    pub ffn: Option<usize>,
+}
+
+/// A mixture of experts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Experts {
+    /// How many there are.
+    pub count: usize,
+    /// How many compute each row.
+    pub top_k: usize,
+    /// Inner width of one expert.
+    pub ffn: usize,
+    /// Weights of the chosen experts are divided by their sum.
+    pub renormalize: bool,
+    /// Gate and up matrix of an expert are stored as one.
+    pub packed: bool,
+    /// A stored number per expert multiplies its weight.
+    pub scaled: bool,
+}
+
+impl Config {
+    /// Whether layer `i` projects and stores its own keys and values.
+    pub fn owns_kv(&self, i: usize) -> bool {
+        self.layers[i].kv_from.is_none()
+    }
+
+    /// The scale of attention scores that metadata means when it says nothing.
+    pub(crate) fn usual_attention_scale(
+        architecture: Architecture,
+        layers: usize,
+        dims: (usize, usize, usize),
+    ) -> f32 {
+        let (hidden, heads, head_dim) = dims;
+        // Gemma 3 27B scales by its hidden size per head, which differs from its head size; files tell it by its 62 layers.
+        let of = match architecture {
+            Architecture::Gemma4 => return 1.0,
+            Architecture::Gemma3 if layers == 62 => hidden / heads.max(1),
+            _ => head_dim,
+        };
+        inverse_sqrt(of as f64)
+    }
+}
+
+/// `1/√x`, rounded once.
+pub(crate) fn inverse_sqrt(x: f64) -> f32 {
+    (1.0 / x.sqrt()) as f32
+}
+
+/// For each layer the last earlier layer of its kind (windowed or global) among the first `owners`, if it is not one of
+/// them itself. `None` if there is no such layer.
+pub(crate) fn kv_sources(windows: &[Option<u32>], owners: usize) -> Option<Vec<Option<usize>>> {
+    let of_kind = |w: &Option<u32>| windows[..owners].iter().rposition(|o| o.is_some() == w.is_some());
+    windows
+        .iter()
+        .enumerate()
+        .map(|(i, w)| if i < owners { Some(None) } else { of_kind(w).map(Some) })
+        .collect()
+}
