@@ -1,1 +1,19 @@
-//! Stage 6: records the layers of each architecture as a plan
+//! Stage 6: models.
+//!
+//! In: a GGUF file. Out: a [`Model`]: its configuration and weights, checked, which records its layers as operations
+//! for every backend. This crate knows no backend.
+
+mod attention;
+mod builder;
+mod error;
+mod feed_forward;
+mod gemma3;
+mod gemma4;
+mod llama;
+mod model;
+mod qwen3;
+pub mod toy;
+
+pub use builder::RecordOptions;
+pub use error::{ModelError, Warning, WrongTensor};
+pub use model::{Model, StoredTensor};

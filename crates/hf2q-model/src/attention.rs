@@ -1,0 +1,46 @@
+//! Attention as all architectures share it. `x` is the normalized input `[R, hidden]`.
+
+use hf2q_plan::{AttentionParams, View};
+
+use crate::builder::Builder;
+
+/// Self-attention: project, normalize heads (where the family does), rotate, attend, project back.
+pub(crate) fn self_attention(b: &mut Builder<'_>, x: View) -> View {
+    let q = queries(b, x);
+    let k = b.linear("k_proj", x, "attn_k");
+    let k = keys(b, k);
+    let v = b.linear("v_proj", x, "attn_v");
+    let cache = b.cache();
+    b.r.kv_store("kv_store", k, v, cache);
+    attend(b, q)
+}
+
+/// Rotated queries `[R, heads · head_dim]`.
+pub(crate) fn queries(b: &mut Builder<'_>, x: View) -> View {
+    let q = b.linear("q_proj", x, "attn_q");
+    let q = head_norm(b, "q_norm", q, "attn_q_norm");
+    b.rope("q_rope", q)
+}
+
+/// Rotated keys of the projected `k`, `[R, kv_heads · head_dim]`.
+pub(crate) fn keys(b: &mut Builder<'_>, k: View) -> View {
+    let k = head_norm(b, "k_norm", k, "attn_k_norm");
+    b.rope("k_rope", k)
+}
+
+/// What the queries see in the layer's cache, projected to `[R, hidden]`.
+pub(crate) fn attend(b: &mut Builder<'_>, q: View) -> View {
+    let cache = b.cache();
+    let layer = b.layer();
+    let params = AttentionParams { heads: layer.heads, scale: layer.attention_scale, softcap: None };
+    let h = b.r.attention("attend", q, cache, params);
+    b.linear("o_proj", h, "attn_output")
+}
+
+fn head_norm(b: &mut Builder<'_>, op: &str, x: View, name: &str) -> View {
+    if !b.config.architecture.has_head_norms() {
+        return x;
+    }
+    let norm = b.norm_of(name);
+    b.r.head_norm(op, x, norm, b.layer().head_dim)
+}

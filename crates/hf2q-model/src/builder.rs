@@ -1,0 +1,205 @@
+//! What the architectures write their layers with: the recorder, and the weights of the current layer by name.
+
+use std::collections::HashMap;
+
+use hf2q_arch::{
+    Activation as ArchActivation, Architecture, Config, Layer, Pairing as ArchPairing, RopeScaling,
+};
+use hf2q_plan::{
+    Activation, CacheId, GroupId, KvFormat, Norm, Pairing, PlanError, Recorder, Recording, RopeParams,
+    TensorId, View, Yarn,
+};
+
+use crate::model::Model;
+use crate::{gemma3, gemma4, llama, qwen3};
+
+/// How a model is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordOptions {
+    /// Storage of keys and of values in layers with a window.
+    pub sliding: (KvFormat, KvFormat),
+    /// Storage of keys and of values in layers that see everything.
+    pub global: (KvFormat, KvFormat),
+}
+
+impl RecordOptions {
+    /// Keys and values of all layers in one format.
+    pub fn uniform(format: KvFormat) -> Self {
+        Self { sliding: (format, format), global: (format, format) }
+    }
+}
+
+impl Default for RecordOptions {
+    /// Half precision everywhere.
+    fn default() -> Self {
+        Self::uniform(KvFormat::F16)
+    }
+}
+
+/// The whole forward pass: embedding, layers, logits of the wanted rows.
+pub(crate) fn record(model: &Model, options: &RecordOptions) -> Result<Recording, PlanError> {
+    let mut b = Builder::new(model, *options);
+    let mut x = b.embed();
+    let per_layer = gemma4::per_layer_inputs(&mut b, x);
+    for i in 0..b.config.layers.len() {
+        b.at = i;
+        x = match b.config.architecture {
+            Architecture::Gemma4 => gemma4::layer(&mut b, x, per_layer),
+            Architecture::Gemma3 => gemma3::layer(&mut b, x),
+            Architecture::Llama => llama::layer(&mut b, x),
+            Architecture::Qwen3 | Architecture::Qwen3Moe => qwen3::layer(&mut b, x),
+        };
+    }
+    let logits = b.logits(x);
+    b.r.finish(logits)
+}
+
+pub(crate) struct Builder<'a> {
+    /// Appends operations.
+    pub(crate) r: Recorder,
+    /// The hyperparameters.
+    pub(crate) config: &'a Config,
+    model: &'a Model,
+    options: RecordOptions,
+    groups: HashMap<Option<u32>, GroupId>,
+    caches: HashMap<usize, CacheId>,
+    at: usize,
+}
+
+impl<'a> Builder<'a> {
+    fn new(model: &'a Model, options: RecordOptions) -> Self {
+        let (r, config) = (Recorder::default(), model.config());
+        Self { r, config, model, options, groups: HashMap::new(), caches: HashMap::new(), at: 0 }
+    }
+
+    /// The current layer.
+    pub(crate) fn layer(&self) -> &'a Layer {
+        &self.config.layers[self.at]
+    }
+
+    /// Index of the current layer.
+    pub(crate) fn index(&self) -> usize {
+        self.at
+    }
+
+    /// Operations recorded from now on are named `L07.part.…`.
+    pub(crate) fn part(&mut self, part: &str) {
+        self.r.prefix(format!("L{:02}.{part}", self.at));
+    }
+
+    /// Operations recorded from now on are named `L07.…`.
+    pub(crate) fn whole_layer(&mut self) {
+        self.r.prefix(format!("L{:02}", self.at));
+    }
+
+    /// A weight of the model by its whole name.
+    pub(crate) fn model_weight(&mut self, name: &str) -> TensorId {
+        let weight = self.model.weight(name).expect("Model::new has found every tensor of the map");
+        self.r.weight(name, weight)
+    }
+
+    /// A weight of the current layer by its name after `blk.7.`.
+    pub(crate) fn weight(&mut self, name: &str) -> TensorId {
+        self.model_weight(&format!("blk.{}.{name}", self.at))
+    }
+
+    /// The same for a tensor that files may lack.
+    pub(crate) fn optional_weight(&mut self, name: &str) -> Option<TensorId> {
+        let name = format!("blk.{}.{name}", self.at);
+        self.model.tensor(&name).is_some().then(|| self.model_weight(&name))
+    }
+
+    /// A norm with the weights `blk.7.NAME.weight`.
+    pub(crate) fn norm_of(&mut self, name: &str) -> Norm {
+        Norm { weight: Some(self.weight(&format!("{name}.weight"))), eps: self.config.norm_eps }
+    }
+
+    /// A norm without weights.
+    pub(crate) fn plain_norm(&self) -> Norm {
+        Norm { weight: None, eps: self.config.norm_eps }
+    }
+
+    /// Normalizes rows with `blk.7.NAME.weight`.
+    pub(crate) fn norm(&mut self, op: &str, x: View, name: &str) -> View {
+        let norm = self.norm_of(name);
+        self.r.rms_norm(op, x, norm)
+    }
+
+    /// Multiplies rows with the matrix `blk.7.NAME.weight`.
+    pub(crate) fn linear(&mut self, op: &str, x: View, name: &str) -> View {
+        let weight = self.weight(&format!("{name}.weight"));
+        self.r.mat_mul(op, x, weight)
+    }
+
+    /// The non-linearity of the feed-forward network.
+    pub(crate) fn activation(&self) -> Activation {
+        match self.config.architecture.activation() {
+            ArchActivation::GeluTanh => Activation::GeluTanh,
+            ArchActivation::Silu => Activation::Silu,
+        }
+    }
+
+    /// Rotates the heads of the current layer.
+    pub(crate) fn rope(&mut self, op: &str, x: View) -> View {
+        let layer = self.layer();
+        let rope = layer.rope;
+        let pairing = match self.config.architecture.pairing() {
+            ArchPairing::Halves => Pairing::Halves,
+            ArchPairing::Adjacent => Pairing::Adjacent,
+        };
+        let yarn = match rope.scaling {
+            RopeScaling::Yarn { beta_fast, beta_slow, original_context, .. } => {
+                Some(Yarn { ext_factor: 1.0, beta_fast, beta_slow, original_context })
+            }
+            RopeScaling::None | RopeScaling::Linear { .. } => None,
+        };
+        let parameters = RopeParams {
+            dims: rope.dims,
+            pairing,
+            base: rope.base,
+            freq_scale: rope.scaling.freq_scale(),
+            factors: rope.factors.then(|| self.model_weight("rope_freqs.weight")),
+            yarn,
+            magnitude: rope.scaling.magnitude(),
+        };
+        self.r.rope(op, x, layer.head_dim, parameters)
+    }
+
+    /// The cache that the current layer reads: its own, or that of the layer whose keys and values it shares.
+    pub(crate) fn cache(&mut self) -> CacheId {
+        let owner = self.layer().kv_from.unwrap_or(self.at);
+        if let Some(&cache) = self.caches.get(&owner) {
+            return cache;
+        }
+        let Layer { window, kv_heads, head_dim, .. } = *self.layer();
+        let (name, formats) = match window {
+            Some(_) => ("sliding", self.options.sliding),
+            None => ("global", self.options.global),
+        };
+        let group = *self.groups.entry(window).or_insert_with(|| self.r.group(name, window));
+        self.whole_layer();
+        let cache = self.r.cache(group, kv_heads, head_dim, formats);
+        self.part("attn");
+        self.caches.insert(owner, cache);
+        cache
+    }
+
+    fn embed(&mut self) -> View {
+        let table = self.model_weight("token_embd.weight");
+        self.r.embed("embed", table, self.config.embedding_scale)
+    }
+
+    fn logits(&mut self, x: View) -> View {
+        self.r.prefix("");
+        let x = self.r.select_rows("select_rows", x);
+        let weight = Some(self.model_weight("output_norm.weight"));
+        let x = self.r.rms_norm("output_norm", x, Norm { weight, eps: self.config.norm_eps });
+        let matrix = if self.config.tied_output { "token_embd.weight" } else { "output.weight" };
+        let matrix = self.model_weight(matrix);
+        let logits = self.r.mat_mul("output", x, matrix);
+        match self.config.final_softcap {
+            Some(cap) => self.r.soft_cap("soft_cap", logits, cap),
+            None => logits,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What can be wrong with a model file.
+
+use hf2q_arch::ArchError;
+use hf2q_plan::PlanError;
+
+/// Why a file gives no model, or a model no recording.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The metadata describe no model that is implemented.
+    #[error(transparent)]
+    Config(#[from] ArchError),
+    /// The tensors do not fit the metadata. Everything that is wrong is listed.
+    #[error(
+        "the tensors do not fit the {architecture} model that the metadata describe{}",
+        list(missing, wrong, unsupported)
+    )]
+    Tensors {
+        /// `general.architecture`.
+        architecture: &'static str,
+        /// Tensors that must be there and are not.
+        missing: Vec<String>,
+        /// Tensors of another shape or type.
+        wrong: Vec<WrongTensor>,
+        /// Tensors that would change results and that nothing here reads.
+        unsupported: Vec<String>,
+    },
+    /// The layers ask for an operation that cannot be: a mistake in this crate, or a type that an operation does not take.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+}
+
+/// A tensor of another shape or type than the metadata imply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongTensor {
+    /// GGUF name.
+    pub name: String,
+    /// Its shape (columns first), type or size.
+    pub found: String,
+    /// What it must be.
+    pub expected: String,
+}
+
+/// Something a user should know about a file that loads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// The file holds tensors that nothing reads.
+    UnusedTensors {
+        /// Their names.
+        names: Vec<String>,
+    },
+}
+
+impl std::fmt::Display for Warning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::UnusedTensors { names } => {
+                write!(f, "{} tensors are not used: {}", names.len(), few(names))
+            }
+        }
+    }
+}
+
+fn list(missing: &[String], wrong: &[WrongTensor], unsupported: &[String]) -> String {
+    let mut text = String::new();
+    if !missing.is_empty() {
+        text += &format!("; {} missing: {}", missing.len(), few(missing));
+    }
+    for WrongTensor { name, found, expected } in wrong {
+        text += &format!("; {name} is {found}, expected {expected}");
+    }
+    if !unsupported.is_empty() {
+        text += &format!("; {} not supported: {}", unsupported.len(), few(unsupported));
+    }
+    text
+}
+
+/// The first names of a list that may be very long; errors carry all of them.
+fn few(names: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let shown = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if names.len() > SHOWN { format!("{shown}, and {} more", names.len() - SHOWN) } else { shown }
+}

@@ -1,0 +1,27 @@
+//! Attention whose values are normalized per head, perhaps made of the key projection, perhaps shared by later layers.
+
+use hf2q_plan::View;
+
+use crate::attention::{attend, keys, queries};
+use crate::builder::Builder;
+
+/// `x` is the normalized input `[R, hidden]`.
+pub(super) fn attention(b: &mut Builder<'_>, x: View) -> View {
+    let q = queries(b, x);
+    if b.layer().kv_from.is_none() {
+        store(b, x);
+    }
+    attend(b, q)
+}
+
+/// Keys and values of a layer that makes its own.
+fn store(b: &mut Builder<'_>, x: View) {
+    let projected = b.linear("k_proj", x, "attn_k");
+    // Without a V projection the values are the projected keys as they are before the keys' norm and rotation.
+    let v = if b.layer().v_from_k { projected } else { b.linear("v_proj", x, "attn_v") };
+    let k = keys(b, projected);
+    let norm = b.plain_norm();
+    let v = b.r.head_norm("v_norm", v, norm, b.layer().head_dim);
+    let cache = b.cache();
+    b.r.kv_store("kv_store", k, v, cache);
+}
