@@ -1,1 +1,8 @@
 //! The crate through its public interface.
+
+mod check;
+mod goldens;
+mod input;
+mod layout;
+mod properties;
+mod refusals;
