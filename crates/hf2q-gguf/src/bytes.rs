@@ -1,7 +1,12 @@
 //! Shared, read-only bytes: a range of a memory map or of a vector.
 
+use std::fs::{self, File};
+use std::io;
 use std::ops::{Deref, Range};
+use std::path::Path;
 use std::sync::Arc;
+
+use crate::map::map;
 
 /// A cheaply cloned view of bytes that keeps its owner (a file's map, a vector) alive.
 #[derive(Clone)]
@@ -20,6 +25,24 @@ impl Bytes {
     /// The bytes of a vector.
     pub fn from_vec(bytes: Vec<u8>) -> Self {
         Self::from_owner(bytes)
+    }
+
+    /// Memory-maps a file. While the map lives, nobody may shorten the file: reading the lost part ends the process
+    /// with a signal.
+    ///
+    /// # Errors
+    /// The file cannot be opened or mapped, or is no regular file (a directory, a pipe, a device).
+    pub fn map(path: &Path) -> io::Result<Self> {
+        // Asked before opening: opening a pipe waits for its writer.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+        }
+        let file = File::open(path)?;
+        // An empty range cannot be mapped everywhere.
+        if file.metadata()?.len() == 0 {
+            return Ok(Self::from_vec(Vec::new()));
+        }
+        Ok(Self::from_owner(map(&file)?))
     }
 
     /// Part of these bytes; `None` if the range does not lie within them.

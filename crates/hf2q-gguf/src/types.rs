@@ -125,7 +125,7 @@ impl TensorType {
     /// Bytes of a row of `len` elements; `None` if `len` is no multiple of the block or the size overflows.
     pub fn row_bytes(self, len: usize) -> Option<usize> {
         let r = self.row();
-        if len % r.block_len != 0 {
+        if !len.is_multiple_of(r.block_len) {
             return None;
         }
         (len / r.block_len).checked_mul(r.block_bytes)
