@@ -30,11 +30,11 @@ pub(crate) struct Found {
 
 impl Added {
     /// Takes strings and their ids. Empty strings never match; of equal strings the first counts.
-    pub(crate) fn new<'a>(strings: impl Iterator<Item = (&'a [u8], u32)>) -> Self {
+    pub(crate) fn new(strings: impl Iterator<Item = (impl AsRef<str>, u32)>) -> Self {
         let mut added = Self::default();
-        for (text, id) in strings.filter(|(text, _)| !text.is_empty()) {
+        for (text, id) in strings.filter(|(text, _)| !text.as_ref().is_empty()) {
             let start = added.bytes.len() as u32;
-            added.bytes.extend_from_slice(text);
+            added.bytes.extend_from_slice(text.as_ref().as_bytes());
             added.entries.push(Entry { start, end: added.bytes.len() as u32, id });
         }
         let Self { bytes, entries, .. } = &mut added;
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn leftmost_then_longest() {
         let strings = ["<a>", "<a><b>", "b", "<", "é", "\n", "\n\n", "\n\n\n"];
-        let added = Added::new(strings.iter().zip(0..).map(|(s, i)| (s.as_bytes(), i)));
+        let added = Added::new(strings.iter().zip(0..));
         let ids = |text: &str, banned: u32| {
             let (mut at, mut ids) = (0, Vec::new());
             while let Some(found) = added.find(text.as_bytes(), at, |id, _| id != banned) {

@@ -36,18 +36,19 @@ impl Index {
         }
     }
 
-    /// Stores `index` under `key` unless the key is there already. The caller stays within the capacity.
-    pub(crate) fn insert<'a>(&mut self, key: &[u8], index: u32, text: impl Fn(u32) -> &'a [u8]) {
+    /// Stores `index` under `key` unless the key is there already, and says whether it did. The caller stays within
+    /// the capacity.
+    pub(crate) fn insert<'a>(&mut self, key: &[u8], index: u32, text: impl Fn(u32) -> &'a [u8]) -> bool {
         let hash = self.hash(key);
         let mut at = self.home(hash);
         loop {
             let slot = self.slots[at];
             if slot == 0 {
                 self.slots[at] = (hash >> 32 << 32) | u64::from(index + 1);
-                return;
+                return true;
             }
             if slot >> 32 == hash >> 32 && text(slot as u32 - 1) == key {
-                return;
+                return false;
             }
             at = (at + 1) & (self.slots.len() - 1);
         }
@@ -57,15 +58,29 @@ impl Index {
         hash as usize & (self.slots.len() - 1)
     }
 
-    /// Multiply-and-fold over 8-byte words.
     fn hash(&self, key: &[u8]) -> u64 {
-        let mut h = self.seed ^ (key.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        for chunk in key.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            let p = u128::from(h ^ u64::from_le_bytes(word)) * u128::from(FACTOR);
-            h = p as u64 ^ (p >> 64) as u64;
+        let mut h = self.seed ^ (key.len() as u64).wrapping_mul(FACTOR);
+        let (words, rest) = key.as_chunks::<8>();
+        for word in words {
+            h = fold(h ^ u64::from_le_bytes(*word));
         }
-        h
+        fold(h ^ short(rest))
+    }
+}
+
+/// Multiplies and folds the product's halves, so that each bit depends on all.
+fn fold(x: u64) -> u64 {
+    let product = u128::from(x) * u128::from(FACTOR);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Up to 7 bytes as a word; distinct bytes of one length give distinct words.
+fn short(bytes: &[u8]) -> u64 {
+    let at = |i: usize| u64::from(bytes[i]);
+    let four = |i: usize| bytes[i..].first_chunk().map_or(0, |b| u64::from(u32::from_le_bytes(*b)));
+    match bytes.len() {
+        0 => 0,
+        n @ 1..4 => at(0) | at(n / 2) << 8 | at(n - 1) << 16,
+        n => four(0) | four(n - 4) << 32,
     }
 }

@@ -99,19 +99,20 @@ impl Rule {
 
     /// Cuts a text into words; joined they are the text.
     pub(crate) fn words<'t>(&self, text: &'t str) -> impl Iterator<Item = &'t str> {
-        let (mut rest, shape, digits_first) = (text, self.shape, self.digits_first);
+        let (mut rest, mut piece, shape, digits_first) = (text, "", self.shape, self.digits_first);
+        let is_number = |c| class(c) == CharClass::Number;
         std::iter::from_fn(move || {
-            let first = rest.chars().next()?;
-            let len = if digits_first && class(first) == CharClass::Number {
-                first.len_utf8()
-            } else if digits_first {
-                let end = rest.find(|c| class(c) == CharClass::Number).unwrap_or(rest.len());
-                shape.word(&rest[..end])
-            } else {
-                shape.word(rest)
-            };
-            let (word, tail) = rest.split_at(len);
-            rest = tail;
+            if piece.is_empty() {
+                let first = rest.chars().next()?;
+                let end = match digits_first.then(|| rest.find(is_number)).flatten() {
+                    Some(0) => first.len_utf8(),
+                    Some(end) => end,
+                    None => rest.len(),
+                };
+                (piece, rest) = rest.split_at(end);
+            }
+            let (word, tail) = piece.split_at(shape.word(piece));
+            piece = tail;
             Some(word)
         })
     }
@@ -217,8 +218,9 @@ mod tests {
         if !rule.digits_first {
             return matches(text);
         }
-        let pieces = text.split_inclusive(char::is_numeric).flat_map(|piece| {
-            let end = piece.trim_end_matches(char::is_numeric).len();
+        let digit = |c| class(c) == CharClass::Number;
+        let pieces = text.split_inclusive(digit).flat_map(|piece| {
+            let end = piece.trim_end_matches(digit).len();
             [&piece[..end], &piece[end..]]
         });
         pieces.flat_map(matches).collect()
@@ -235,7 +237,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
+        #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
         #[test]
         fn words_are_the_matches_of_the_pattern(text in text()) {
             for rule in RULES {

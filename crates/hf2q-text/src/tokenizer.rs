@@ -82,7 +82,7 @@ impl Tokenizer {
             (_, Some(rule)) => Model::Words(merges()?, rule),
             _ => Model::Merges(merges()?),
         };
-        let added = added(&vocab, parts.tokens);
+        let added = added(&vocab, parts.tokens, spelling);
         let scores = matches!(model, Model::Scores(_));
         Ok(Self { vocab, model, added, special, space_prefix: parts.add_space_prefix.unwrap_or(scores) && scores })
     }
@@ -116,6 +116,17 @@ impl Tokenizer {
 
     /// Encodes a text; `parse` says for the range of a control token's spelling whether it becomes the token.
     pub(crate) fn encode_where(&self, text: &str, parse: impl Fn(Range<usize>) -> bool) -> Vec<u32> {
+        if self.spelling() == Spelling::ByteLevel || !text.contains(SPACE_MARK) {
+            return self.encode_spaced(text, parse);
+        }
+        // The character that stands for a space means a space here too. What follows one moves by two bytes.
+        let marks = text.match_indices(SPACE_MARK).enumerate();
+        let marks: Vec<usize> = marks.map(|(i, (at, mark))| at - i * (mark.len() - 1)).collect();
+        let original = |at: usize| at + 2 * marks.partition_point(|m| *m < at);
+        self.encode_spaced(&text.replace(SPACE_MARK, " "), |r| parse(original(r.start)..original(r.end)))
+    }
+
+    fn encode_spaced(&self, text: &str, parse: impl Fn(Range<usize>) -> bool) -> Vec<u32> {
         let accept = |id: u32, range: Range<usize>| !self.is_control(id) || parse(range);
         let mut run = Run { tokenizer: self, merger: Merger::default(), ids: Vec::with_capacity(text.len() / 3) };
         let mut at = 0;
@@ -126,6 +137,10 @@ impl Tokenizer {
         }
         run.encode(&text[at..]);
         run.ids
+    }
+
+    fn spelling(&self) -> Spelling {
+        if matches!(self.model, Model::Words(..)) { Spelling::ByteLevel } else { Spelling::Spaces }
     }
 
     /// Decodes ids. Bytes that are not UTF-8 become U+FFFD. Ids outside the vocabulary are skipped.
@@ -217,18 +232,18 @@ fn rule(pre: Option<&str>) -> Result<&'static Rule, TextError> {
     })
 }
 
-/// Collects the tokens that are matched before merging. User-defined tokens whose spaces are written as marks match
-/// both spellings.
-fn added(vocab: &Vocab, tokens: &[String]) -> Added {
+/// Collects the tokens that are matched before merging, as they look in a text whose spaces are spaces.
+fn added(vocab: &Vocab, tokens: &[String], spelling: Spelling) -> Added {
     let ids = (0..vocab.len() as u32).filter(|id| {
         let kind = vocab.kind(*id);
         matches!(kind, Some(TokenKind::Control | TokenKind::Unknown | TokenKind::UserDefined))
     });
-    let spellings = ids.flat_map(|id| {
-        let (raw, bytes) = (tokens[id as usize].as_bytes(), vocab.bytes(id));
-        [Some((raw, id)), (raw != bytes).then_some((bytes, id))]
-    });
-    Added::new(spellings.flatten())
+    let text = |id: u32| {
+        let text = tokens[id as usize].as_str();
+        let marked = spelling == Spelling::Spaces && text.contains(SPACE_MARK);
+        if marked { Cow::Owned(text.replace(SPACE_MARK, " ")) } else { Cow::Borrowed(text) }
+    };
+    Added::new(ids.map(|id| (text(id), id)))
 }
 
 /// One encoding in progress.
@@ -260,18 +275,10 @@ impl Run<'_> {
                 self.words(&text.nfc().collect::<String>(), merges, rule);
             }
             Model::Words(merges, rule) => self.words(text, merges, rule),
-            Model::Merges(merges) => self.pieces(&self.unmarked(text), merges),
-            Model::Scores(scores) => self.pieces(&self.unmarked(text), scores),
+            Model::Merges(merges) => self.pieces(text, merges),
+            Model::Scores(scores) if self.tokenizer.space_prefix => self.pieces(&format!(" {text}"), scores),
+            Model::Scores(scores) => self.pieces(text, scores),
         }
-    }
-
-    /// The text with spaces as the vocabulary writes them.
-    fn unmarked<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let prefix = if self.tokenizer.space_prefix { " " } else { "" };
-        if prefix.is_empty() && !text.contains(SPACE_MARK) {
-            return Cow::Borrowed(text);
-        }
-        Cow::Owned(prefix.to_owned() + &text.replace(SPACE_MARK, " "))
     }
 
     fn words(&mut self, text: &str, merges: &Merges, rule: &Rule) {

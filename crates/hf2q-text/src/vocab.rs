@@ -51,6 +51,8 @@ pub(crate) struct Vocab {
     /// Finds pieces of text: normal and user-defined tokens. Control tokens are not in it, so no sequence of
     /// merges can produce one.
     index: Index,
+    /// Two pieces of text have the same bytes; the first is found.
+    repeated: bool,
     /// Ids of the byte tokens.
     byte_ids: [Option<u32>; 256],
 }
@@ -73,6 +75,7 @@ impl Vocab {
             ends: Vec::with_capacity(tokens.len() + 1),
             kinds: Vec::with_capacity(tokens.len()),
             index: Index::with_capacity(tokens.len()),
+            repeated: false,
             byte_ids: [None; 256],
         };
         vocab.ends.push(0);
@@ -105,7 +108,7 @@ impl Vocab {
         self.kinds.push(kind);
         if matches!(kind, TokenKind::Normal | TokenKind::UserDefined) {
             let (bytes, ends) = (&self.bytes, &self.ends);
-            self.index.insert(&bytes[start..], id, |i| slice(bytes, ends, i));
+            self.repeated |= !self.index.insert(&bytes[start..], id, |i| slice(bytes, ends, i));
         }
         Ok(())
     }
@@ -137,6 +140,12 @@ impl Vocab {
         (self.kinds[found as usize] != TokenKind::Control).then_some(found)
     }
 
+    /// Whether it is certain, without a search, that [`Vocab::find`] gives this id for these bytes.
+    pub(crate) fn is_found(&self, id: u32, bytes: &[u8]) -> bool {
+        let piece = matches!(self.kind(id), Some(TokenKind::Normal | TokenKind::UserDefined));
+        piece && !self.repeated && self.bytes(id) == bytes
+    }
+
     /// The id of the byte token for a byte.
     pub(crate) fn byte(&self, byte: u8) -> Option<u32> {
         self.byte_ids[usize::from(byte)]
@@ -151,10 +160,14 @@ fn slice<'a>(bytes: &'a [u8], ends: &[u32], id: u32) -> &'a [u8] {
 pub(crate) fn unescape(text: &str, spelling: Spelling, out: &mut Vec<u8>) {
     match spelling {
         Spelling::ByteLevel => bytemap::decode(text, out),
-        Spelling::Spaces if text.contains(SPACE_MARK) => {
-            out.extend_from_slice(text.replace(SPACE_MARK, " ").as_bytes());
+        Spelling::Spaces => {
+            let mut rest = text.as_bytes();
+            while let Some((&byte, tail)) = rest.split_first() {
+                let after = rest.strip_prefix(SPACE_MARK.as_bytes());
+                out.push(if after.is_some() { b' ' } else { byte });
+                rest = after.unwrap_or(tail);
+            }
         }
-        Spelling::Spaces => out.extend_from_slice(text.as_bytes()),
     }
 }
 
