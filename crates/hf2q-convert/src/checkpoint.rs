@@ -43,8 +43,11 @@ impl Checkpoint {
             index_shards(folder)?
         };
         let absent = |(file, _): &(&String, &Vec<String>)| !folder.path(file).is_file();
-        let missing: Vec<_> =
-            shards.iter().filter(absent).map(|(f, t): (&String, &Vec<String>)| (f.clone(), t.clone())).collect();
+        let missing: Vec<_> = shards
+            .iter()
+            .filter(absent)
+            .map(|(f, t): (&String, &Vec<String>)| (f.clone(), t.clone()))
+            .collect();
         if !missing.is_empty() {
             return Err(ConvertError::MissingShards { dir: folder.dir().to_owned(), shards: missing });
         }
@@ -53,7 +56,11 @@ impl Checkpoint {
             let found = read_shard(folder, shard)?;
             let lost: Vec<String> = promised.iter().filter(|t| !found.contains_key(*t)).cloned().collect();
             if !lost.is_empty() {
-                let why = format!("the index places {} tensors here that are not, the first is {}", lost.len(), lost[0]);
+                let why = format!(
+                    "the index places {} tensors here that are not, the first is {}",
+                    lost.len(),
+                    lost[0]
+                );
                 return Err(ConvertError::Safetensors { path: folder.path(shard), why });
             }
             for (name, tensor) in found {
@@ -86,17 +93,19 @@ impl Checkpoint {
 /// Shard file names of the index, each with its tensors.
 fn index_shards(folder: &Folder) -> Result<BTreeMap<String, Vec<String>>, ConvertError> {
     let Some(index) = folder.json(INDEX)? else {
-        let torch = folder.path("pytorch_model.bin").exists() || folder.path("pytorch_model.bin.index.json").exists();
-        let hint = if torch { "save the checkpoint as safetensors first" } else { "is this a checkpoint folder?" };
+        let torch =
+            folder.path("pytorch_model.bin").exists() || folder.path("pytorch_model.bin.index.json").exists();
+        let hint =
+            if torch { "save the checkpoint as safetensors first" } else { "is this a checkpoint folder?" };
         return Err(ConvertError::NoWeights { dir: folder.dir().to_owned(), hint });
     };
     let map = index.get("weight_map").and_then(Value::as_object);
     let map = map.ok_or_else(|| folder.bad_key(INDEX, "weight_map", index.get("weight_map"), "an object"))?;
     let mut shards: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (tensor, file) in map {
-        let file = file
-            .as_str()
-            .ok_or_else(|| folder.bad_key(INDEX, format!("weight_map.{tensor}"), Some(file), "a file name"))?;
+        let file = file.as_str().ok_or_else(|| {
+            folder.bad_key(INDEX, format!("weight_map.{tensor}"), Some(file), "a file name")
+        })?;
         if !is_plain_name(file) {
             let path = folder.path(INDEX);
             return Err(ConvertError::ShardPath { path, shard: file.to_owned(), tensor: tensor.clone() });
@@ -139,7 +148,9 @@ mod tests {
     #[test]
     fn only_names_inside_the_folder_are_plain() {
         assert!(is_plain_name("model-00001-of-00002.safetensors"));
-        for bad in ["../x.safetensors", "/etc/passwd", "sub/../../x", "sub/x", "..", ".", "", "a\\b", "x/", "./x"] {
+        for bad in
+            ["../x.safetensors", "/etc/passwd", "sub/../../x", "sub/x", "..", ".", "", "a\\b", "x/", "./x"]
+        {
             assert!(!is_plain_name(bad), "{bad:?}");
         }
     }

@@ -113,7 +113,12 @@ fn check(name: &str, part: &CheckpointTensor, shape: &[usize]) -> Result<(), Con
     let scalar = |s: &[usize]| s.is_empty() || s == [1];
     if part.shape != shape && !(scalar(&part.shape) && scalar(shape)) {
         let (found, expected) = (part.shape.clone(), shape.to_vec());
-        return Err(ConvertError::Shape { tensor: name.to_owned(), shard: part.shard.clone(), found, expected });
+        return Err(ConvertError::Shape {
+            tensor: name.to_owned(),
+            shard: part.shard.clone(),
+            found,
+            expected,
+        });
     }
     Ok(())
 }

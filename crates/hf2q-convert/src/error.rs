@@ -111,7 +111,9 @@ pub enum ConvertError {
         expected: Vec<usize>,
     },
     /// A tensor's elements cannot be read.
-    #[error("tensor {tensor} in {shard} has dtype {dtype}, accepted are F32, F16, BF16 and F64; dequantize the checkpoint first")]
+    #[error(
+        "tensor {tensor} in {shard} has dtype {dtype}, accepted are F32, F16, BF16 and F64; dequantize the checkpoint first"
+    )]
     Dtype {
         /// Its name.
         tensor: String,
@@ -164,7 +166,8 @@ pub enum ConvertError {
 }
 
 fn missing_shards(shards: &[(String, Vec<String>)]) -> String {
-    let one = |(file, tensors): &(String, Vec<String>)| format!("{file} is missing (it holds {})", list(tensors));
+    let one =
+        |(file, tensors): &(String, Vec<String>)| format!("{file} is missing (it holds {})", list(tensors));
     shards.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 

@@ -47,12 +47,19 @@ impl Folder {
 
     /// A JSON file that must exist.
     pub fn required_json(&self, name: &str) -> Result<Value, ConvertError> {
-        let missing = || ConvertError::Io { path: self.path(name), source: std::io::ErrorKind::NotFound.into() };
+        let missing =
+            || ConvertError::Io { path: self.path(name), source: std::io::ErrorKind::NotFound.into() };
         self.json(name)?.ok_or_else(missing)
     }
 
     /// The error for a key of one of its files.
-    pub fn bad_key(&self, name: &str, key: impl Into<String>, found: Option<&Value>, expected: &str) -> ConvertError {
+    pub fn bad_key(
+        &self,
+        name: &str,
+        key: impl Into<String>,
+        found: Option<&Value>,
+        expected: &str,
+    ) -> ConvertError {
         let found = found.map_or_else(|| "missing".to_owned(), shorten);
         ConvertError::Key { path: self.path(name), key: key.into(), found, expected: expected.to_owned() }
     }

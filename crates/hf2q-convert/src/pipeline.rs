@@ -98,7 +98,11 @@ impl Job<'_> {
     }
 
     /// Encodes batches of rows on all cores and writes them in order.
-    fn write(&self, writer: &mut GgufWriter, advance: &mut dyn FnMut(u64) -> bool) -> Result<(), ConvertError> {
+    fn write(
+        &self,
+        writer: &mut GgufWriter,
+        advance: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<(), ConvertError> {
         let per_task = (TASK_BYTES / size_of::<f32>() / self.rows.cols().max(1)).max(1);
         let starts: Vec<usize> = (0..self.rows.count()).step_by(per_task).collect();
         for batch in starts.chunks(rayon::current_num_threads()) {
@@ -126,7 +130,11 @@ impl Job<'_> {
     }
 }
 
-fn refuse_overwriting_inputs(checkpoint: &Checkpoint, folder: &Folder, output: &Path) -> Result<(), ConvertError> {
+fn refuse_overwriting_inputs(
+    checkpoint: &Checkpoint,
+    folder: &Folder,
+    output: &Path,
+) -> Result<(), ConvertError> {
     let json = ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"];
     let inputs = checkpoint.shard_paths().chain(json.iter().map(|n| folder.path(n)));
     for input in inputs {
@@ -159,7 +167,10 @@ fn plan<'a>(
         let ty = recipe.tensor_type(&row);
         if ty == TensorType::F16 && recipe.base().block_len() > 1 {
             let (name, cols) = (&row.gguf, row.shape[0]);
-            warnings.push(format!("{name} is kept as f16: rows of {cols} are no multiple of {}", recipe.base().block_len()));
+            warnings.push(format!(
+                "{name} is kept as f16: rows of {cols} are no multiple of {}",
+                recipe.base().block_len()
+            ));
         }
         jobs.push(Job { row, ty, rows });
     }
@@ -183,7 +194,8 @@ fn is_copy_of_embedding<'a>(row: &TensorRow, find: &impl Fn(&str) -> Option<&'a 
 }
 
 /// Parts of multimodal checkpoints that a text model does without.
-const NOT_TEXT: &[&str] = &["vision", "audio", "multi_modal_projector", "embed_vision", "embed_audio", "visual"];
+const NOT_TEXT: &[&str] =
+    &["vision", "audio", "multi_modal_projector", "embed_vision", "embed_audio", "visual"];
 
 fn account_for_rest<'a>(
     folder: &Folder,
@@ -203,16 +215,19 @@ fn account_for_rest<'a>(
         return Err(ConvertError::UnusedTensors { dir: folder.dir().to_owned(), names });
     }
     if !media.is_empty() {
-        warnings.push(format!("{} tensors of the vision and audio parts are left out: text only", media.len()));
+        warnings
+            .push(format!("{} tensors of the vision and audio parts are left out: text only", media.len()));
     }
     Ok(())
 }
 
 /// Names as text-only checkpoints have them.
 fn canonical(name: &str) -> String {
-    for (prefix, plain) in
-        [("model.language_model.", "model."), ("language_model.model.", "model."), ("language_model.lm_head.", "lm_head.")]
-    {
+    for (prefix, plain) in [
+        ("model.language_model.", "model."),
+        ("language_model.model.", "model."),
+        ("language_model.lm_head.", "lm_head."),
+    ] {
         if let Some(rest) = name.strip_prefix(prefix) {
             return format!("{plain}{rest}");
         }
@@ -224,7 +239,9 @@ fn metadata(folder: &Folder, config: &Config, recipe: Recipe) -> Result<Metadata
     let mut metadata = Metadata::default();
     let mut put = |key: &str, value: Value| metadata.insert(key.to_owned(), value);
     put("general.type", Value::String("model".to_owned()));
-    if let Some(name) = folder.dir().canonicalize().ok().and_then(|d| Some(d.file_name()?.to_str()?.to_owned())) {
+    if let Some(name) =
+        folder.dir().canonicalize().ok().and_then(|d| Some(d.file_name()?.to_str()?.to_owned()))
+    {
         put("general.name", Value::String(name));
     }
     put("general.file_type", Value::U32(recipe.file_type()));
@@ -244,7 +261,8 @@ fn sampling(folder: &Folder, metadata: &mut Metadata) -> Result<(), ConvertError
             metadata.insert(format!("general.sampling.{name}"), Value::F32(value as f32));
         }
     }
-    if let Some(k) = json.get("top_k").and_then(serde_json::Value::as_i64).and_then(|k| i32::try_from(k).ok()) {
+    if let Some(k) = json.get("top_k").and_then(serde_json::Value::as_i64).and_then(|k| i32::try_from(k).ok())
+    {
         metadata.insert("general.sampling.top_k".to_owned(), Value::I32(k));
     }
     Ok(())

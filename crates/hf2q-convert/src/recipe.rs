@@ -1,6 +1,6 @@
 //! Which type each tensor gets.
 
-use hf2q_arch::{Class, TensorRow};
+use hf2q_arch::{Class, Role, TensorRow};
 use hf2q_gguf::TensorType;
 
 use crate::error::ConvertError;
@@ -16,7 +16,11 @@ impl Recipe {
     pub fn from_name(name: &str) -> Result<Self, ConvertError> {
         match TensorType::from_name(&name.to_lowercase()) {
             Some(
-                base @ (TensorType::F32 | TensorType::F16 | TensorType::Bf16 | TensorType::Q8_0 | TensorType::Q4_0),
+                base @ (TensorType::F32
+                | TensorType::F16
+                | TensorType::Bf16
+                | TensorType::Q8_0
+                | TensorType::Q4_0),
             ) => Ok(Self { base }),
             _ => Err(ConvertError::Recipe { found: name.to_owned() }),
         }
@@ -48,6 +52,8 @@ impl Recipe {
         }
         let wanted = match (self.base, row.class) {
             (TensorType::Q4_0, Class::Embedding | Class::Output) => TensorType::Q8_0,
+            // Small, and read by every layer.
+            (base, Class::Matrix(Role::PerLayerModel)) if base.block_len() > 1 => TensorType::Bf16,
             (base, _) => base,
         };
         if row.shape[0].is_multiple_of(wanted.block_len()) { wanted } else { TensorType::F16 }

@@ -73,7 +73,8 @@ fn unsupported(folder: &Folder, what: impl Into<String>, accepted: &'static str)
 /// Tokens and types; ids without a token (rows that pad the embedding) are named `[PADn]`.
 fn vocabulary(folder: &Folder, json: &Json, size: usize) -> Result<Vocabulary, ConvertError> {
     let vocab = json["model"]["vocab"].as_object();
-    let vocab = vocab.ok_or_else(|| folder.bad_key(FILE, "model.vocab", json["model"].get("vocab"), "an object"))?;
+    let vocab =
+        vocab.ok_or_else(|| folder.bad_key(FILE, "model.vocab", json["model"].get("vocab"), "an object"))?;
     let mut tokens: Vec<String> = (0..size).map(|i| format!("[PAD{i}]")).collect();
     let mut types = vec![token_type::UNUSED; size];
     let mut set = |token: &str, id: Option<u64>, kind: i32| {
@@ -84,7 +85,7 @@ fn vocabulary(folder: &Folder, json: &Json, size: usize) -> Result<Vocabulary, C
         })?;
         tokens[index] = token.to_owned();
         types[index] = kind;
-        Ok(())
+        Ok::<(), ConvertError>(())
     };
     let unknown = json["model"]["unk_token"].as_str();
     for (token, id) in vocab {
@@ -130,7 +131,11 @@ fn merges(folder: &Folder, model: &Json) -> Result<Vec<(String, String)>, Conver
 }
 
 /// GGUF keeps merges as `"a b"`, so a token with a space in it cannot be written.
-fn put_merges(folder: &Folder, merges: &[(String, String)], metadata: &mut Metadata) -> Result<(), ConvertError> {
+fn put_merges(
+    folder: &Folder,
+    merges: &[(String, String)],
+    metadata: &mut Metadata,
+) -> Result<(), ConvertError> {
     if let Some((a, b)) = merges.iter().find(|(a, b)| a.contains(' ') || b.contains(' ')) {
         let what = format!("the merge of {a:?} and {b:?}");
         return Err(unsupported(folder, what, "merged tokens may not contain spaces"));

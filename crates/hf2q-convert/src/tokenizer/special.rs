@@ -25,7 +25,8 @@ pub(super) fn write(
         ("pad", "padding_token_id"),
         ("mask", "mask_token_id"),
     ] {
-        let id = token_id(folder, &config, (name, vocabulary))?.or_else(|| first_id(&model, &format!("{name}_token_id")));
+        let id = token_id(folder, &config, (name, vocabulary))?
+            .or_else(|| first_id(&model, &format!("{name}_token_id")));
         if let Some(id) = id.filter(|&id| (id as usize) < vocabulary.tokens.len()) {
             put(metadata, key, Value::U32(id));
             eos = if name == "eos" { Some(id) } else { eos };
@@ -33,11 +34,18 @@ pub(super) fn write(
     }
     let stops = folder.json("generation_config.json")?.map(|g| ids(&g["eos_token_id"]));
     let stops = stops.filter(|s| !s.is_empty()).unwrap_or_else(|| ids(&model["eos_token_id"]));
-    if let Some(&turn_end) = stops.iter().find(|&&id| Some(id) != eos && (id as usize) < vocabulary.tokens.len()) {
+    if let Some(&turn_end) =
+        stops.iter().find(|&&id| Some(id) != eos && (id as usize) < vocabulary.tokens.len())
+    {
         put(metadata, "eot_token_id", Value::U32(turn_end));
     }
     let added = |key: &str, token: &str| {
-        let in_template = || template_adds(&json["post_processor"], config[token].as_str().or(config[token]["content"].as_str()));
+        let in_template = || {
+            template_adds(
+                &json["post_processor"],
+                config[token].as_str().or(config[token]["content"].as_str()),
+            )
+        };
         config[key].as_bool().unwrap_or_else(in_template)
     };
     put(metadata, "add_bos_token", Value::Bool(added("add_bos_token", "bos_token")));
@@ -53,7 +61,8 @@ fn token_id(
 ) -> Result<Option<u32>, ConvertError> {
     let value = &config[format!("{name}_token")];
     let Some(text) = value.as_str().or_else(|| value["content"].as_str()) else { return Ok(None) };
-    let missing = || folder.bad_key(CONFIG, format!("{name}_token"), Some(value), &format!("a token of {FILE}"));
+    let missing =
+        || folder.bad_key(CONFIG, format!("{name}_token"), Some(value), &format!("a token of {FILE}"));
     vocabulary.id(text).map(Some).ok_or_else(missing)
 }
 
@@ -72,7 +81,8 @@ fn ids(value: &Json) -> Vec<u32> {
 /// Whether a template post-processor puts `token` around a single text.
 fn template_adds(processor: &Json, token: Option<&str>) -> bool {
     let Some(token) = token else { return false };
-    let processors = processor["processors"].as_array().map_or_else(|| vec![processor], |list| list.iter().collect());
+    let processors =
+        processor["processors"].as_array().map_or_else(|| vec![processor], |list| list.iter().collect());
     let pieces = processors.iter().filter_map(|p| p["single"].as_array()).flatten();
     pieces.into_iter().any(|piece| piece["SpecialToken"]["id"] == token)
 }

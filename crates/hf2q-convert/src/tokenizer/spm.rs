@@ -21,7 +21,13 @@ const UNSCORED: f32 = -1000.0;
 
 /// Tokens that llama.cpp shows in its output, since its chat parser reads them there.
 const VISIBLE: &[&str] = &[
-    "<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", "<|\"|>",
+    "<|channel>",
+    "<channel|>",
+    "<|tool_call>",
+    "<tool_call|>",
+    "<|tool_response>",
+    "<tool_response|>",
+    "<|\"|>",
 ];
 
 pub(super) fn write(
@@ -56,7 +62,8 @@ fn adds_space_prefix(folder: &Folder, json: &Json) -> Result<bool, ConvertError>
         Some(list) => list.iter().collect(),
         None => vec![normalizer],
     };
-    let replaces = |s: &Json| s["type"] == "Replace" && s["pattern"]["String"] == " " && s["content"] == SPACE;
+    let replaces =
+        |s: &Json| s["type"] == "Replace" && s["pattern"]["String"] == " " && s["content"] == SPACE;
     let prepends = |s: &Json| s["type"] == "Prepend" && s["prepend"] == SPACE;
     match steps[..] {
         [r] if replaces(r) => Ok(false),

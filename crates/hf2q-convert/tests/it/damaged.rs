@@ -1,0 +1,125 @@
+//! Crafted checkpoints that must be refused, or that must not be.
+
+use std::path::Path;
+
+use hf2q_convert::ConvertError;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+
+use crate::support::{root, try_convert};
+
+/// The tiny Llama folder with its tensors changed by `edit`, in one file.
+struct Edited {
+    dir: tempfile::TempDir,
+}
+
+type Tensor = (String, Dtype, Vec<usize>, Vec<u8>);
+
+fn edited(edit: impl FnOnce(&mut Vec<Tensor>)) -> Edited {
+    let dir = tempfile::tempdir().unwrap();
+    let from = root().join("fixtures/tiny/llama");
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(from.join(name), dir.path().join(name)).unwrap();
+    }
+    let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    let own = |(name, t): (String, TensorView<'_>)| (name, t.dtype(), t.shape().to_vec(), t.data().to_vec());
+    let mut tensors: Vec<Tensor> = file.tensors().into_iter().map(own).collect();
+    edit(&mut tensors);
+    write(&dir.path().join("model.safetensors"), &tensors);
+    Edited { dir }
+}
+
+fn write(path: &Path, tensors: &[Tensor]) {
+    let views = tensors.iter().map(|(n, d, s, b)| (n.as_str(), TensorView::new(*d, s.clone(), b).unwrap()));
+    std::fs::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+impl Edited {
+    fn convert(&self) -> Result<hf2q_convert::Summary, ConvertError> {
+        let out = tempfile::tempdir().unwrap();
+        let result = try_convert(self.dir.path(), &out.path().join("out.gguf"), "q8_0");
+        let left = std::fs::read_dir(out.path()).unwrap().count();
+        assert_eq!(left, usize::from(result.is_ok()), "a refused conversion leaves nothing");
+        result
+    }
+
+    #[track_caller]
+    fn refused(&self, parts: &[&str]) {
+        let message = self.convert().unwrap_err().to_string();
+        for part in parts {
+            assert!(message.contains(part), "{part:?} is not in {message:?}");
+        }
+    }
+}
+
+#[test]
+fn the_copy_itself_converts() {
+    edited(|_| ()).convert().unwrap();
+}
+
+#[test]
+fn empty_tensors_do_no_harm() {
+    let folder = edited(|t| {
+        t.push(("extra.a".to_owned(), Dtype::F32, vec![0], Vec::new()));
+        t.push(("extra.b".to_owned(), Dtype::BF16, vec![0, 5], Vec::new()));
+    });
+    folder.convert().unwrap();
+}
+
+#[test]
+fn eight_bit_floats_are_refused_by_name() {
+    for dtype in [Dtype::F8_E4M3, Dtype::F8_E5M2] {
+        let folder = edited(|t| {
+            let i = t.iter().position(|t| t.0.ends_with("0.mlp.up_proj.weight")).unwrap();
+            let n = t[i].2.iter().product();
+            t[i] = (t[i].0.clone(), dtype, t[i].2.clone(), vec![0x38; n]);
+        });
+        folder.refused(&["mlp.up_proj.weight", &format!("{dtype:?}")]);
+    }
+}
+
+#[test]
+fn a_missing_tensor_is_named() {
+    let folder = edited(|t| t.retain(|t| !t.0.ends_with("1.self_attn.k_proj.weight")));
+    folder.refused(&["lacks 1 tensors", "model.layers.1.self_attn.k_proj.weight"]);
+}
+
+#[test]
+fn a_tensor_that_nothing_uses_is_named() {
+    let folder =
+        edited(|t| t.push(("model.layers.0.self_attn.q_proj.bias".into(), Dtype::F32, vec![1], vec![0; 4])));
+    folder.refused(&["would be lost", "q_proj.bias"]);
+}
+
+#[test]
+fn a_nan_weight_is_refused_when_quantized() {
+    let folder = edited(|t| {
+        let tensor = t.iter_mut().find(|t| t.0.ends_with("0.mlp.up_proj.weight")).unwrap();
+        let nan = if tensor.1 == Dtype::F32 { f32::NAN.to_le_bytes().to_vec() } else { vec![0xc0, 0x7f] };
+        tensor.3[..nan.len()].copy_from_slice(&nan);
+    });
+    folder.refused(&["blk.0.ffn_up.weight"]);
+}
+
+#[test]
+fn the_same_tensor_in_two_shards_is_refused_with_both_names() {
+    let folder = edited(|_| ());
+    let path = folder.dir.path();
+    std::fs::rename(path.join("model.safetensors"), path.join("a.safetensors")).unwrap();
+    let embedding = ("model.embed_tokens.weight".to_owned(), Dtype::F32, vec![1], vec![0; 4]);
+    write(&path.join("b.safetensors"), &[embedding, ("x".to_owned(), Dtype::F32, vec![1], vec![0; 4])]);
+    let index = r#"{"weight_map": {"model.embed_tokens.weight": "a.safetensors", "x": "b.safetensors"}}"#;
+    std::fs::write(path.join("model.safetensors.index.json"), index).unwrap();
+    folder.refused(&["model.embed_tokens.weight", "a.safetensors", "b.safetensors"]);
+}
+
+#[test]
+fn a_header_that_lies_is_refused() {
+    let folder = edited(|_| ());
+    let path = folder.dir.path().join("model.safetensors");
+    for bytes in [&b""[..], b"\xff\xff\xff\xff\xff\xff\xff\x7f{}", b"\x02\0\0\0\0\0\0\0{]", b"\x08\0\0\0"] {
+        std::fs::write(&path, bytes).unwrap();
+        folder.refused(&["model.safetensors"]);
+    }
+}

@@ -1,0 +1,5 @@
+//! Conversion of whole folders.
+
+mod convert;
+mod damaged;
+mod support;
