@@ -1,6 +1,7 @@
 //! The crate through its public interface.
 
 mod check;
+mod fixtures;
 mod goldens;
 mod input;
 mod layout;

@@ -1,0 +1,57 @@
+//! Rows of many kinds, and what the reference makes of them, from the repository's fixtures.
+
+use std::path::Path;
+
+use hf2q_gguf::TensorType;
+use hf2q_quant::{can_encode, check_blocks};
+use safetensors::SafeTensors;
+
+use crate::input::{decodable, decode, encode};
+
+fn file(name: &str) -> Vec<u8> {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/quant")).join(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn tensor(file: &[u8], name: &str) -> Vec<u8> {
+    let tensors = SafeTensors::deserialize(file).expect("a safetensors file");
+    tensors.tensor(name).expect("a tensor of the fixture").data().to_vec()
+}
+
+fn singles(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
+}
+
+/// All types in the fixtures; `f32` needs none.
+fn types() -> impl Iterator<Item = (TensorType, Vec<u8>)> {
+    let others = decodable().filter(|&ty| ty != TensorType::F32);
+    others.map(|ty| (ty, file(&format!("{}.safetensors", ty.name().to_uppercase()))))
+}
+
+#[test]
+fn decoded_values_equal() {
+    for (ty, file) in types() {
+        let blocks = tensor(&file, "encoded");
+        assert_eq!(check_blocks(ty, &blocks), Ok(()), "{ty}");
+        let expected = singles(&tensor(&file, "decoded"));
+        let found = decode(ty, &blocks);
+        assert_eq!(found.len(), expected.len(), "{ty}");
+        for (index, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert_eq!(found.to_bits(), expected.to_bits(), "{ty}: value {index}: {found} for {expected}");
+        }
+    }
+}
+
+#[test]
+fn encoded_bytes_equal() {
+    let rows = singles(&tensor(&file("input.safetensors"), "rows"));
+    for (ty, file) in types().filter(|&(ty, _)| can_encode(ty)) {
+        let expected = tensor(&file, "encoded");
+        let found = encode(ty, &rows);
+        assert_eq!(found.len(), expected.len(), "{ty}");
+        let blocks = found.chunks(ty.block_bytes()).zip(expected.chunks(ty.block_bytes()));
+        for (index, (found, expected)) in blocks.enumerate() {
+            assert_eq!(found, expected, "{ty}: block {index}");
+        }
+    }
+}
