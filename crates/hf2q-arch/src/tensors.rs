@@ -125,6 +125,23 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Whether a checkpoint may hold this tensor although the model does without: projections of layers that read another
+    /// layer's keys and values, and frequencies of the rotation, which the configuration determines.
+    pub fn ignores(&self, name: &str) -> bool {
+        if name.ends_with("rotary_emb.inv_freq") {
+            return true;
+        }
+        let Some((layer, part)) = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'))
+        else {
+            return false;
+        };
+        let shares = |i: usize| self.layers.get(i).is_some_and(|l| l.kv_from.is_some());
+        let of_kv = ["k_proj", "v_proj", "k_norm", "v_norm"].map(|p| format!("self_attn.{p}.weight"));
+        layer.parse().is_ok_and(shares) && of_kv.iter().any(|p| p == part)
+    }
+}
+
 struct Map<'a> {
     config: &'a Config,
     rows: Vec<TensorRow>,

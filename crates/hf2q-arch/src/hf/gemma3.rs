@@ -65,9 +65,8 @@ fn ropes(text: &Object<'_>, usual: Usual) -> Result<[HfRope; 2], ArchError> {
     if let Some(scaling) = old {
         ropes[1] = rope::parse(&scaling, Usual { base: ropes[1].base, ..usual })?;
     }
-    let keys = new.as_ref().map(Object::unknown).unwrap_or_default();
-    if let Some(key) = keys.first() {
-        return Err(text.error("rope_parameters", key, "sliding_attention and full_attention"));
+    if let Some(parameters) = &new {
+        parameters.refuse_unknown()?;
     }
     let plain = |r: &HfRope| r.factors.is_none();
     if ropes[0].scaling != RopeScaling::None || !ropes.iter().all(plain) {

@@ -106,9 +106,7 @@ impl Heads {
             };
             self.head_dims[i] = layer.size("head_dim")?.unwrap_or(self.head_dims[i]);
             self.kv_heads[i] = layer.size("num_key_value_heads")?.unwrap_or(self.kv_heads[i]);
-            if let Some(unknown) = layer.unknown().first() {
-                return Err(overrides.error(key, unknown, "head_dim and num_key_value_heads"));
-            }
+            layer.refuse_unknown()?;
         }
         Ok(())
     }
@@ -149,6 +147,9 @@ fn ropes(text: &Object<'_>, heads: &Heads, context: usize) -> Result<Ropes, Arch
         scaling: RopeScaling::None,
         factors: Some(RopeFactors::Proportional { rotated: pairs / 4, pairs }),
     });
+    if let Some(all) = &parameters {
+        all.refuse_unknown()?;
+    }
     // The file always holds factors for global layers; plain rotation means that all pairs rotate.
     let factors = global.factors.unwrap_or(RopeFactors::Proportional { rotated: pairs, pairs });
     if !matches!(factors, RopeFactors::Proportional { .. }) {

@@ -120,12 +120,20 @@ impl<'a> Object<'a> {
     }
 
     /// Keys that were never asked for, say something and are not known to be harmless, each with its value.
-    pub(super) fn unknown(&self) -> Vec<String> {
+    pub(super) fn unknown(&self) -> Vec<(String, String)> {
         let asked = self.asked.borrow();
         let unknown = |(key, value): &(&String, &Value)| {
             !asked.contains(*key) && !says_nothing(value) && !is_ignored(key)
         };
-        self.map.iter().filter(unknown).map(|(k, v)| format!("{}{k} = {}", self.path, short(v))).collect()
+        self.map.iter().filter(unknown).map(|(k, v)| (format!("{}{k}", self.path), short(v))).collect()
+    }
+
+    /// Refuses the first of [`Object::unknown`].
+    pub(super) fn refuse_unknown(&self) -> Result<(), ArchError> {
+        match self.unknown().into_iter().next() {
+            Some((key, found)) => Err(ArchError::value(Origin::ConfigJson, key, found, "absent")),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn error(&self, key: &str, found: impl ToString, accepted: impl Into<String>) -> ArchError {

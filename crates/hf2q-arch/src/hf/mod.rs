@@ -37,7 +37,8 @@ impl Config {
             Architecture::Llama => llama::read(text, common)?,
             Architecture::Qwen3 | Architecture::Qwen3Moe => qwen3::read(text, common)?,
         };
-        let keys = text.unknown();
+        let keys: Vec<String> =
+            text.unknown().into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
         if !keys.is_empty() {
             return Err(ArchError::UnknownKeys { architecture: architecture.name(), keys });
         }

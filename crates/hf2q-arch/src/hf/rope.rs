@@ -66,13 +66,10 @@ pub(super) fn parse(p: &Object<'_>, usual: Usual) -> Result<HfRope, ArchError> {
             return Err(p.error("rope_type", other, "default, linear, proportional, llama3 or yarn"));
         }
     }
-    let keys = p.unknown();
-    match keys.first() {
-        Some(key) if rope_type != "default" => {
-            Err(p.error(key.split(" = ").next().unwrap_or_default(), "not known", "absent"))
-        }
-        _ => Ok(HfRope { base, scaling, factors }),
+    if rope_type != "default" {
+        p.refuse_unknown()?;
     }
+    Ok(HfRope { base, scaling, factors })
 }
 
 fn linear(factor: f32) -> RopeScaling {

@@ -251,7 +251,7 @@ fn scaling(r: &Reader<'_>) -> Result<RopeScaling, ArchError> {
     };
     match r.opt_str(TYPE)?.unwrap_or("linear") {
         "none" => Ok(RopeScaling::None),
-        _ if factor == 0.0 => Ok(RopeScaling::None),
+        "linear" | "yarn" if factor == 0.0 => Ok(RopeScaling::None),
         "linear" if factor == 1.0 => Ok(RopeScaling::None),
         "linear" => Ok(RopeScaling::Linear { factor }),
         "yarn" => {
