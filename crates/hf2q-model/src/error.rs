@@ -25,6 +25,14 @@ pub enum ModelError {
         /// Tensors that would change results and that nothing here reads.
         unsupported: Vec<String>,
     },
+    /// An unknown synthetic model.
+    #[error("no synthetic model {spec:?}; accepted are {accepted}")]
+    Synthetic {
+        /// What was asked for.
+        spec: String,
+        /// Names and types.
+        accepted: String,
+    },
     /// The layers ask for an operation that cannot be: a mistake in this crate, or a type that an operation does not take.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -12,6 +12,7 @@ mod gemma4;
 mod llama;
 mod model;
 mod qwen3;
+pub mod synthetic;
 pub mod toy;
 
 pub use builder::RecordOptions;
