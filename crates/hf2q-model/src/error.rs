@@ -1,5 +1,7 @@
 //! What can be wrong with a model file.
 
+use std::path::PathBuf;
+
 use hf2q_arch::ArchError;
 use hf2q_plan::PlanError;
 
@@ -7,6 +9,14 @@ use hf2q_plan::PlanError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
+    /// A file with this problem.
+    #[error("{path}: {source}", path = path.display())]
+    File {
+        /// The file, the first one of a split set.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<ModelError>,
+    },
     /// The metadata describe no model that is implemented.
     #[error(transparent)]
     Config(#[from] ArchError),

@@ -34,6 +34,13 @@ impl Model {
     /// # Errors
     /// If the metadata describe no implemented model, or the tensors do not fit them: all that is wrong is listed at once.
     pub fn load(gguf: &Gguf) -> Result<Self, ModelError> {
+        Self::read(gguf).map_err(|source| match gguf.paths().first() {
+            Some(path) => ModelError::File { path: path.clone(), source: Box::new(source) },
+            None => source,
+        })
+    }
+
+    fn read(gguf: &Gguf) -> Result<Self, ModelError> {
         let config = Config::from_metadata(gguf.metadata(), &|name| gguf.tensor(name).is_some())?;
         let stored = |t: &hf2q_gguf::TensorInfo| {
             // A length beyond the address space fits no expected shape and is reported as such.

@@ -130,7 +130,7 @@ fn bad_metadata_is_refused_by_key() {
     let refused = |key: &str, value: Option<Value>, expected: &str| {
         let mut m = gemma3_270m();
         match value {
-            Some(value) => m.insert(key, value),
+            Some(value) => drop(m.insert(key, value)),
             None => drop(m.remove(key)),
         }
         let message = Config::from_metadata(&m, &has_no_output).unwrap_err().to_string();
