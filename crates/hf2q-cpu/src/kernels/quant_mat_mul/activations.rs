@@ -1,0 +1,194 @@
+//! Activations as signed bytes with one scale per 32, which is what quantized weights are multiplied with.
+
+use crate::isa::{Isa, Vectorize};
+
+/// Values that share a scale.
+pub const GROUP: usize = 32;
+
+/// Below this largest magnitude a group counts as zero: the inverse of its scale would leave single precision.
+const TINY: f32 = f32::from_bits((127 - 100) << 23);
+
+/// Quantized rows of equal length: per 32 values 32 codes, a scale and two sums of 16 codes. A value is
+/// `code · scale`. Reused from step to step without a new allocation.
+#[derive(Debug, Default)]
+pub struct QuantRows {
+    rows: usize,
+    n_in: usize,
+    codes: Vec<i8>,
+    scales: Vec<f32>,
+    sums: Vec<i32>,
+}
+
+/// One row of [`QuantRows`].
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    /// `[n_in]`, none of them -128.
+    pub codes: &'a [i8],
+    /// `[n_in / 32]`; NaN where an input was not finite.
+    pub scales: &'a [f32],
+    /// `[n_in / 16]`: sums of codes.
+    pub sums: &'a [i32],
+}
+
+/// One row of [`QuantRows`] to be written; shapes as in [`Row`].
+#[derive(Debug)]
+pub struct RowOut<'a> {
+    /// Codes.
+    pub codes: &'a mut [i8],
+    /// Scales.
+    pub scales: &'a mut [f32],
+    /// Sums of codes.
+    pub sums: &'a mut [i32],
+}
+
+/// Rows picked from a set: row `i` of the product belongs to row `rows[i]` of `x`. A row may be picked twice.
+#[derive(Clone, Copy, Debug)]
+pub struct Picked<'a> {
+    /// The set.
+    pub x: &'a QuantRows,
+    /// Indices into it.
+    pub rows: &'a [u32],
+}
+
+impl QuantRows {
+    /// No rows.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes room for `rows` rows of `n_in` values, a multiple of 32. What the rows hold is unspecified until
+    /// they are written.
+    pub fn resize(&mut self, rows: usize, n_in: usize) {
+        assert!(n_in.is_multiple_of(GROUP), "rows are quantized in groups of 32");
+        (self.rows, self.n_in) = (rows, n_in);
+        self.codes.resize(rows * n_in, 0);
+        self.scales.resize(rows * n_in / GROUP, 0.0);
+        self.sums.resize(rows * n_in / 16, 0);
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Values of a row.
+    pub fn n_in(&self) -> usize {
+        self.n_in
+    }
+
+    /// One row.
+    pub fn row(&self, row: usize) -> Row<'_> {
+        let n = self.n_in;
+        Row {
+            codes: &self.codes[row * n..][..n],
+            scales: &self.scales[row * n / GROUP..][..n / GROUP],
+            sums: &self.sums[row * n / 16..][..n / 16],
+        }
+    }
+
+    /// One row to be written.
+    pub fn row_mut(&mut self, row: usize) -> RowOut<'_> {
+        let n = self.n_in;
+        RowOut {
+            codes: &mut self.codes[row * n..][..n],
+            scales: &mut self.scales[row * n / GROUP..][..n / GROUP],
+            sums: &mut self.sums[row * n / 16..][..n / 16],
+        }
+    }
+
+    /// All rows to be written, to be shared out among threads. Empty if rows have no values.
+    pub fn rows_mut(&mut self) -> impl Iterator<Item = RowOut<'_>> {
+        let n = self.n_in.max(GROUP);
+        let rest = self.scales.chunks_exact_mut(n / GROUP).zip(self.sums.chunks_exact_mut(n / 16));
+        let rows = self.codes.chunks_exact_mut(n).zip(rest);
+        rows.map(|(codes, (scales, sums))| RowOut { codes, scales, sums })
+    }
+}
+
+#[expect(unsafe_code, reason = "threads write different rows at the same time")]
+impl QuantRows {
+    /// One row to be written while other threads write other rows.
+    ///
+    /// # Safety
+    ///
+    /// While the result is alive nobody else reads or writes this row.
+    pub unsafe fn row_shared(&self, row: usize) -> RowOut<'_> {
+        let n = self.n_in;
+        let Row { codes, scales, sums } = self.row(row);
+        let (codes, scales, sums) =
+            (codes.as_ptr().cast_mut(), scales.as_ptr().cast_mut(), sums.as_ptr().cast_mut());
+        // SAFETY: the pointers are those of a row with these lengths, and the caller has it alone.
+        unsafe {
+            RowOut {
+                codes: std::slice::from_raw_parts_mut(codes, n),
+                scales: std::slice::from_raw_parts_mut(scales, n / GROUP),
+                sums: std::slice::from_raw_parts_mut(sums, n / 16),
+            }
+        }
+    }
+}
+
+/// Quantizes a row: `scale = max|x| / 127`, codes rounded to nearest even. A group with a value that is not
+/// finite gets a NaN scale, which every product with it then shows. Same bits on every instruction set.
+///
+/// # Panics
+///
+/// If the shapes differ.
+pub fn quantize_row(isa: Isa, x: &[f32], out: RowOut<'_>) {
+    assert!(
+        x.len() == out.codes.len() && x.len() == out.scales.len() * GROUP && x.len() == out.sums.len() * 16
+    );
+    isa.vectorize(Quantize { x, out });
+}
+
+struct Quantize<'a> {
+    x: &'a [f32],
+    out: RowOut<'a>,
+}
+
+impl Vectorize for Quantize<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let groups = self.x.as_chunks::<GROUP>().0.iter().zip(self.out.codes.as_chunks_mut::<GROUP>().0);
+        let results = self.out.scales.iter_mut().zip(self.out.sums.as_chunks_mut::<2>().0);
+        for ((x, codes), (scale, sums)) in groups.zip(results) {
+            let (d, inverse) = scale_of(x);
+            *scale = d;
+            for (code, &x) in codes.iter_mut().zip(x) {
+                *code = round(x * inverse);
+            }
+            if inverse == 0.0 {
+                // A product of zero and a value that is not finite is no code.
+                codes.fill(0);
+            }
+            let sum = |half: &[i8]| half.iter().map(|&code| i32::from(code)).sum();
+            *sums = [sum(&codes[..16]), sum(&codes[16..])];
+        }
+    }
+}
+
+/// The scale of a group and what to multiply values with to get codes.
+#[inline(always)]
+fn scale_of(x: &[f32; GROUP]) -> (f32, f32) {
+    // Magnitudes order as their bit patterns do, with everything that is not finite on top.
+    let mut largest = 0;
+    for v in x {
+        largest = largest.max(v.to_bits() & 0x7fff_ffff);
+    }
+    let largest = f32::from_bits(largest);
+    if !largest.is_finite() {
+        (f32::NAN, 0.0)
+    } else if largest < TINY {
+        (0.0, 0.0)
+    } else {
+        (largest / 127.0, 127.0 / largest)
+    }
+}
+
+/// Rounds a magnitude of at most 127 to nearest even: adding 1.5 · 2^23 leaves the integer in the low bits.
+#[inline(always)]
+fn round(x: f32) -> i8 {
+    (x + 12_582_912.0).to_bits() as u8 as i8
+}

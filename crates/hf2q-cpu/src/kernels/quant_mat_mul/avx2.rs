@@ -1,0 +1,196 @@
+//! 8 lanes with AVX2, FMA and F16C.
+
+#![expect(unsafe_code, reason = "intrinsics and vector loads")]
+
+use std::arch::x86_64::*;
+
+use super::panel::Panel;
+use super::simd::{Kernel, Simd};
+use crate::isa::Avx2;
+
+impl Simd for Avx2 {
+    const LANES: usize = 8;
+    const TILE: usize = 4;
+    const SEAL: u8 = 0;
+    type Words = __m256i;
+    type Floats = __m256;
+
+    #[inline(always)]
+    fn load16(self, panel: &Panel<'_>, at: usize) -> [__m256i; 4] {
+        let base = panel.checked(8, at).as_ptr();
+        let stride = panel.stride();
+        // SAFETY: `checked` says that 16 bytes at `at` of each of 8 rows lie inside the panel; the token proves
+        // the instructions.
+        unsafe {
+            let row = |r: usize| _mm_loadu_si128(base.add(r * stride + at).cast());
+            let pair = |r: usize| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(r)), row(r + 4));
+            let (a, b, c, d) = (pair(0), pair(1), pair(2), pair(3));
+            let (ab0, ab1) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
+            let (cd0, cd1) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
+            [
+                _mm256_unpacklo_epi64(ab0, cd0),
+                _mm256_unpackhi_epi64(ab0, cd0),
+                _mm256_unpacklo_epi64(ab1, cd1),
+                _mm256_unpackhi_epi64(ab1, cd1),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[u32]) -> __m256i {
+        assert!(from.len() >= 8);
+        // SAFETY: 8 words are there.
+        unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn store(self, words: __m256i, to: &mut [u32]) {
+        assert!(to.len() >= 8);
+        // SAFETY: 8 words are there.
+        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), words) }
+    }
+
+    #[inline(always)]
+    fn splat(self, word: u32) -> __m256i {
+        // SAFETY: the token proves the instruction.
+        unsafe { _mm256_set1_epi32(word as i32) }
+    }
+
+    #[inline(always)]
+    fn and(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: the token proves the instruction.
+        unsafe { _mm256_and_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn or(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: the token proves the instruction.
+        unsafe { _mm256_or_si256(a, b) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: the token proves the instruction.
+        unsafe { _mm256_add_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m256i, b: __m256i) -> __m256i {
+        // SAFETY: the token proves the instruction.
+        unsafe { _mm256_max_epi32(a, b) }
+    }
+
+    #[inline(always)]
+    fn shl(self, a: __m256i, n: u32) -> __m256i {
+        // SAFETY: the token proves the instruction. The count is a constant after inlining.
+        unsafe { _mm256_sll_epi32(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+
+    #[inline(always)]
+    fn sar(self, a: __m256i, n: u32) -> __m256i {
+        // SAFETY: the token proves the instruction. The count is a constant after inlining.
+        unsafe { _mm256_sra_epi32(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+
+    #[inline(always)]
+    fn shr(self, a: __m256i, n: u32) -> __m256i {
+        // SAFETY: the token proves the instruction. The count is a constant after inlining.
+        unsafe { _mm256_srl_epi32(a, _mm_cvtsi32_si128(n as i32)) }
+    }
+
+    #[inline(always)]
+    fn lookup(self, table: &[u8; 16], index: __m256i) -> __m256i {
+        // SAFETY: the table has 16 bytes; the token proves the instructions.
+        unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, index)
+        }
+    }
+
+    #[inline(always)]
+    fn spread(self, bits: __m256i) -> __m256i {
+        // Bit i moves to 8i + 4: the product adds shifts by 4, 11, 18 and 25, whose bits never meet.
+        // SAFETY: the token proves the instructions.
+        unsafe {
+            let low = _mm256_and_si256(bits, _mm256_set1_epi32(0xf));
+            let copies = _mm256_mullo_epi32(low, _mm256_set1_epi32(0x0204_0810));
+            _mm256_and_si256(copies, _mm256_set1_epi32(0x1010_1010))
+        }
+    }
+
+    #[inline(always)]
+    fn seal(self, codes: __m256i) -> __m256i {
+        codes
+    }
+
+    // Both dot products add two products in 16 bits, which |code| <= 128 and |x| <= 127 cannot overflow.
+
+    #[inline(always)]
+    fn dot(self, sum: __m256i, codes: __m256i, x: u32) -> __m256i {
+        // SAFETY: the token proves the instructions.
+        unsafe {
+            let pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x as i32));
+            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        }
+    }
+
+    #[inline(always)]
+    fn dot_sealed(self, sum: __m256i, codes: __m256i, x: u32) -> __m256i {
+        // SAFETY: the token proves the instructions.
+        unsafe {
+            let x = _mm256_sign_epi8(_mm256_set1_epi32(x as i32), codes);
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), x);
+            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        }
+    }
+
+    #[inline(always)]
+    fn half(self, words: __m256i) -> __m256 {
+        // SAFETY: the token proves the instructions.
+        unsafe {
+            let low = _mm256_and_si256(words, _mm256_set1_epi32(0xffff));
+            let packed = _mm_packus_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256::<1>(low));
+            _mm256_cvtph_ps(packed)
+        }
+    }
+
+    #[inline(always)]
+    fn to_floats(self, words: __m256i) -> __m256 {
+        // SAFETY: the token proves the instruction.
+        unsafe { _mm256_cvtepi32_ps(words) }
+    }
+
+    #[inline(always)]
+    fn as_floats(self, words: __m256i) -> __m256 {
+        // SAFETY: the token proves the instruction.
+        unsafe { _mm256_castsi256_ps(words) }
+    }
+
+    #[inline(always)]
+    fn as_words(self, floats: __m256) -> __m256i {
+        // SAFETY: the token proves the instruction.
+        unsafe { _mm256_castps_si256(floats) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: the token proves the instruction.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: the token proves the instruction.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn enter<K: Kernel>(self, kernel: K) {
+        #[target_feature(enable = "avx2,fma,f16c")]
+        fn inner<K: Kernel>(simd: Avx2, kernel: K) {
+            kernel.run(simd);
+        }
+        // SAFETY: the token proves the features.
+        unsafe { inner(self, kernel) }
+    }
+}

@@ -1,0 +1,25 @@
+//! `q8_0`: f16 scale, 32 signed bytes.
+
+use hf2q_gguf::TensorType;
+
+use super::super::simd::Simd;
+use super::super::unpack::{Block, Format, Tray, WholeSigned};
+
+/// Values are `scale · code`.
+pub(in super::super) struct Q8_0;
+
+impl Format for Q8_0 {
+    const TYPE: TensorType = TensorType::Q8_0;
+    const OFFSET: i32 = 0;
+    type Kind = WholeSigned;
+
+    #[inline(always)]
+    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut Tray<'_>) {
+        let scale = simd.half(block.load16(simd, 0)[0]);
+        let mut codes = block.load32(simd, 2);
+        for four in &mut codes {
+            *four = simd.seal(*four);
+        }
+        tray.put(simd, codes, [scale]);
+    }
+}

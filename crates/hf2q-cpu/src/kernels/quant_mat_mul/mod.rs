@@ -1,0 +1,29 @@
+//! Matrix products of quantized weights and quantized activations.
+//!
+//! `out[i][c] = Σ_k weight[c][k] · x[i][k]`. A panel of neighbouring weight rows is unpacked from the file's own
+//! layout into cache, a range of k at a time, and multiplied with every activation row. Integer sums inside a
+//! group that shares a scale are exact; groups are added by one fused multiply-add each in ascending k, in one
+//! accumulator per element. Neither the number of rows nor the range of columns nor the instruction set changes a
+//! bit of the result.
+
+mod activations;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod formats;
+mod output;
+mod panel;
+mod portable;
+mod product;
+mod simd;
+mod stream;
+mod tile;
+mod unpack;
+
+#[cfg(test)]
+mod tests;
+
+pub use activations::{GROUP, Picked, QuantRows, Row, RowOut, quantize_row};
+pub use output::OutputRows;
+pub use product::{PANEL, QuantMatMul, Scratch, supports};

@@ -1,0 +1,185 @@
+//! The product as a whole: row blocks, panels, ranges of k.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use hf2q_gguf::TensorType;
+
+use super::activations::Picked;
+use super::formats;
+use super::output::OutputRows;
+use super::panel::Panel;
+use super::portable::Portable;
+use super::simd::Simd;
+use super::stream;
+use super::tile::Tiles;
+use super::unpack::{Format, Kind, Unpack};
+use crate::isa::Isa;
+
+/// Columns come in panels of this size.
+pub const PANEL: usize = 16;
+
+/// Records of 32 k that are unpacked at a time: with 16 lanes about 20 kB, half of a first-level cache.
+const RANGE: usize = 32;
+
+/// Words of activations that one block of rows may take, so that they stay in a second-level cache.
+const BLOCK_WORDS: usize = 160 << 10;
+
+/// Whether a matrix of this type with rows of `n_in` weights can be multiplied.
+pub fn supports(ty: TensorType, n_in: usize) -> bool {
+    formats::known(ty) && n_in > 0 && n_in.is_multiple_of(ty.block_len())
+}
+
+/// A quantized weight matrix `[n_out][n_in]` in the layout of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct QuantMatMul<'a> {
+    isa: Isa,
+    ty: TensorType,
+    weight: &'a [u8],
+    n_in: usize,
+    n_out: usize,
+    row_bytes: usize,
+}
+
+/// Memory that products need, one for each thread, to be reused.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    stream: Words,
+    records: Words,
+    sums: Words,
+    ragged: Vec<u8>,
+}
+
+/// Words that start on a cache line.
+#[derive(Debug, Default)]
+struct Words(Vec<u32>);
+
+impl Words {
+    fn get(&mut self, len: usize) -> &mut [u32] {
+        if self.0.len() < len + 16 {
+            self.0.resize(len + 16, 0);
+        }
+        let start = self.0.as_ptr().align_offset(64).min(16);
+        &mut self.0[start..start + len]
+    }
+}
+
+impl Scratch {
+    /// No memory yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl<'a> QuantMatMul<'a> {
+    /// Looks at one matrix; cheap enough to be made for each call.
+    ///
+    /// # Panics
+    ///
+    /// If the type is not [supported](supports) or `weight` is not `n_out` rows long.
+    pub fn new(isa: Isa, ty: TensorType, weight: &'a [u8], (n_out, n_in): (usize, usize)) -> Self {
+        assert!(supports(ty, n_in), "no quantized product for {ty} rows of {n_in}");
+        let row_bytes = n_in / ty.block_len() * ty.block_bytes();
+        assert_eq!(
+            n_out.checked_mul(row_bytes),
+            Some(weight.len()),
+            "bytes of a {ty} matrix {n_out} x {n_in}"
+        );
+        Self { isa, ty, weight, n_in, n_out, row_bytes }
+    }
+
+    /// Writes columns `cols` of the product of the picked rows: `cols` starts at a multiple of [`PANEL`] and ends
+    /// at another or at `n_out`.
+    ///
+    /// Activations are laid out anew in each call, which costs as much as a fraction of a panel: give a call some
+    /// panels.
+    ///
+    /// # Panics
+    ///
+    /// If shapes do not fit.
+    pub fn run(&self, input: Picked<'_>, cols: Range<usize>, out: &OutputRows<'_>, scratch: &mut Scratch) {
+        assert_eq!(input.x.n_in(), self.n_in, "length of the activations");
+        assert_eq!(input.rows.len(), out.len(), "rows read and written");
+        assert!(
+            cols.start.is_multiple_of(PANEL) && cols.end <= self.n_out,
+            "columns {cols:?} of {}",
+            self.n_out
+        );
+        assert!(
+            cols.end.is_multiple_of(PANEL) || cols.end == self.n_out,
+            "columns {cols:?} end inside a panel"
+        );
+        formats::dispatch(self.ty, &mut Call { matrix: self, input, cols, out, scratch });
+    }
+}
+
+/// The arguments of one product.
+pub(super) struct Call<'a> {
+    matrix: &'a QuantMatMul<'a>,
+    input: Picked<'a>,
+    cols: Range<usize>,
+    out: &'a OutputRows<'a>,
+    scratch: &'a mut Scratch,
+}
+
+/// Computes a product of weights of one format.
+pub(super) fn product<F: Format>(call: &mut Call<'_>) {
+    match call.matrix.isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(token) => call.blocks::<_, F>(token),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(token) => call.blocks::<_, F>(token),
+        Isa::Portable => call.blocks::<_, F>(Portable),
+    }
+}
+
+impl Call<'_> {
+    fn blocks<S: Simd, F: Format>(&mut self, simd: S) {
+        let records = self.matrix.n_in / 32;
+        let per_row = stream::stream_words::<F::Kind>(1, records);
+        let rows = (BLOCK_WORDS / per_row).next_multiple_of(S::TILE).max(4 * S::TILE);
+        let picked = self.input.rows;
+        for start in (0..picked.len()).step_by(rows) {
+            let range = start..picked.len().min(start + rows);
+            let input = Picked { x: self.input.x, rows: &picked[range.clone()] };
+            stream::fill::<S, F>(input, self.scratch.stream.get(per_row * range.len()));
+            for column in self.cols.clone().step_by(S::LANES) {
+                self.panel::<S, F>(simd, range.clone(), column);
+            }
+        }
+    }
+
+    /// Multiplies one panel with a block of rows whose activations are laid out.
+    fn panel<S: Simd, F: Format>(&mut self, simd: S, rows: Range<usize>, column: usize) {
+        let (m, n) = (self.matrix, rows.len());
+        let total = m.n_in / 32;
+        let width = S::LANES.min(self.cols.end - column);
+        let weights = &m.weight[column * m.row_bytes..][..width * m.row_bytes];
+        let Scratch { stream, records, sums, ragged } = &mut *self.scratch;
+        let bytes = if width < S::LANES { padded(ragged, weights, S::LANES * m.row_bytes) } else { weights };
+        let panel = Panel::new(bytes, m.row_bytes);
+        let stream = stream.get(stream::stream_words::<F::Kind>(n, total));
+        let sums = sums.get(n * S::LANES);
+        sums.fill(0);
+        for first in (0..total).step_by(RANGE) {
+            let count = RANGE.min(total - first);
+            let records = records.get(count * S::LANES * (8 + F::Kind::FLOATS));
+            let per_block = F::TYPE.block_len() / 32;
+            let blocks = first / per_block..(first + count) / per_block;
+            simd.enter(Unpack::<F> { panel, blocks, records, format: PhantomData });
+            simd.enter(Tiles::<F::Kind> { records, stream, first, total, sums, kind: PhantomData });
+        }
+        let out = self.out.part(rows);
+        for (i, row) in sums.chunks_exact(S::LANES).enumerate() {
+            out.write(i, column, &row[..width]);
+        }
+    }
+}
+
+/// The last rows of a matrix, followed by zeros up to `len` bytes.
+fn padded<'a>(ragged: &'a mut Vec<u8>, rows: &[u8], len: usize) -> &'a [u8] {
+    ragged.clear();
+    ragged.extend_from_slice(rows);
+    ragged.resize(len, 0);
+    ragged
+}
