@@ -1,1 +1,28 @@
-//! Stage -: one suite of operation cases for every backend
+//! Stage -: what every backend must hold, in one place.
+//!
+//! In: a backend (and, for whole models, a recording with its weights). Out: reports. [`suite`] compares every
+//! operation with the reference over shapes, formats and edge sizes; [`invariance`] requires that a row's logits
+//! depend on that row's history alone, bit for bit; [`fusion`] that fused and unfused plans agree; [`goldens`]
+//! compares with recorded outputs of another implementation; [`perf`] times operations.
+
+mod blocks;
+mod builder;
+mod cases;
+mod compare;
+mod error;
+pub mod fusion;
+pub mod goldens;
+pub mod invariance;
+mod paging;
+pub mod perf;
+mod random;
+mod report;
+mod subject;
+mod suite;
+mod tolerance;
+mod traffic;
+
+pub use error::ConformanceError;
+pub use report::{CaseReport, Outcome, Report};
+pub use subject::Subject;
+pub use suite::{agreement, suite, suite_of};

@@ -1,0 +1,56 @@
+//! The suite accepts the reference and finds backends that are wrong.
+
+use std::sync::Arc;
+
+use hf2q_conformance::{agreement, suite, suite_of};
+use hf2q_gguf::Bytes;
+use hf2q_plan::{Backend, BackendError, Limits, Op, Plan, Program};
+use hf2q_reference::ReferenceBackend;
+
+#[test]
+fn the_reference_agrees_with_itself() {
+    let report = suite(&ReferenceBackend);
+    assert!(report.passed() && report.cases.len() > 500, "{report}");
+    assert!(report.worst().iter().all(|&(_, nmse)| nmse == 0.0), "{report}");
+    let report = agreement((&ReferenceBackend, &ReferenceBackend), |op| op == "attention");
+    assert!(report.passed(), "{report}");
+}
+
+/// Runs plans on the reference after changing them.
+struct Changed(fn(&mut Op));
+
+impl Backend for Changed {
+    fn name(&self) -> &'static str {
+        "changed"
+    }
+
+    fn describe(&self) -> String {
+        "changed".to_owned()
+    }
+
+    fn open(&self, plan: Arc<Plan>, weights: Vec<Bytes>, limits: &Limits) -> Result<Box<dyn Program>, BackendError> {
+        let mut plan = (*plan).clone();
+        for op in &mut plan.recording.ops {
+            if !op.name.starts_with("guard") {
+                (self.0)(&mut op.op);
+            }
+        }
+        ReferenceBackend.open(Arc::new(plan), weights, limits)
+    }
+}
+
+#[test]
+fn wrong_operations_are_found() {
+    let changes: [(&str, fn(&mut Op)); 6] = [
+        ("rms_norm", |op| if let Op::RmsNorm(o) = op { o.eps += 1e-2 }),
+        ("rope", |op| if let Op::Rope(o) = op { o.rope.base *= 1.001 }),
+        ("attention", |op| if let Op::Attention(o) = op { o.scale *= 1.001 }),
+        ("add", |op| if let Op::Add(o) = op { o.b = o.a }),
+        ("glu", |op| if let Op::Glu(o) = op { std::mem::swap(&mut o.gate, &mut o.up) }),
+        ("expert_sum", |op| if let Op::ExpertSum(o) = op { o.x.offset = 0 }),
+    ];
+    for (kind, change) in changes {
+        let report = suite_of(&Changed(change), |op| op == kind);
+        assert!(report.failures().count() * 2 >= report.cases.len(), "{kind}: {report}");
+    }
+}
