@@ -49,17 +49,17 @@ impl<'a> Cursor<'a> {
         self.bytes.len() - self.at
     }
 
+    #[inline]
     pub(crate) fn take(&mut self, len: usize, place: Place<'_>) -> Result<&'a [u8], GgufError> {
-        let Some(taken) = self.bytes[self.at..].get(..len) else {
-            return Err(GgufError::Truncated {
-                place: place.to_string(),
-                at: self.at as u64,
-                need: len as u64,
-                len: self.bytes.len() as u64,
-            });
-        };
+        let Some(taken) = self.bytes[self.at..].get(..len) else { return Err(self.truncated(len, place)) };
         self.at += len;
         Ok(taken)
+    }
+
+    #[cold]
+    fn truncated(&self, need: usize, place: Place<'_>) -> GgufError {
+        let (at, need, len) = (self.at as u64, need as u64, self.bytes.len() as u64);
+        GgufError::Truncated { place: place.to_string(), at, need, len }
     }
 
     pub(crate) fn array<const N: usize>(&mut self, place: Place<'_>) -> Result<[u8; N], GgufError> {
@@ -76,18 +76,27 @@ impl<'a> Cursor<'a> {
     }
 
     /// A string: its length in 8 bytes, then UTF-8.
+    #[inline]
     pub(crate) fn string(&mut self, place: Place<'_>) -> Result<&'a str, GgufError> {
         let found = self.u64(place)?;
-        let at = self.at as u64;
-        let len = usize::try_from(found).ok().filter(|len| *len <= self.left());
-        let Some(len) = len else {
-            let left = self.left() as u64;
-            return Err(GgufError::StringLength { place: place.to_string(), at, found, left });
-        };
-        let taken = self.take(len, place)?;
-        std::str::from_utf8(taken).map_err(|error| GgufError::Utf8 {
-            place: place.to_string(),
-            at: at + error.valid_up_to() as u64,
-        })
+        let start = self.at;
+        match usize::try_from(found) {
+            Ok(len) if len <= self.left() => {
+                let taken = self.take(len, place)?;
+                std::str::from_utf8(taken).map_err(|error| not_text(place, start + error.valid_up_to()))
+            }
+            _ => Err(self.too_long(found, place)),
+        }
     }
+
+    #[cold]
+    fn too_long(&self, found: u64, place: Place<'_>) -> GgufError {
+        let (at, left) = (self.at as u64, self.left() as u64);
+        GgufError::StringLength { place: place.to_string(), at, found, left }
+    }
+}
+
+#[cold]
+fn not_text(place: Place<'_>, at: usize) -> GgufError {
+    GgufError::Utf8 { place: place.to_string(), at: at as u64 }
 }

@@ -31,9 +31,8 @@ impl Content {
     pub(crate) fn new(mut metadata: Metadata, tensors: Vec<TensorSpec>) -> Result<Self, GgufError> {
         let alignment = alignment(&metadata)?;
         if metadata.get(ALIGNMENT_KEY).is_some() {
-            // Other readers accept this type alone.
-            let found = u32::try_from(alignment).map_err(|_| GgufError::Alignment { found: alignment })?;
-            metadata.insert(ALIGNMENT_KEY, found);
+            // Other readers accept this type alone; what `alignment` accepts fits it.
+            metadata.insert(ALIGNMENT_KEY, alignment as u32);
         }
         let mut names = HashSet::new();
         let mut sizes = Vec::with_capacity(tensors.len());

@@ -172,7 +172,7 @@ pub enum GgufError {
         key: String,
     },
     /// A file alignment that is not usable.
-    #[error("`general.alignment` is {found}; it must be a power of two, at least 8")]
+    #[error("`general.alignment` is {found}; it must be a power of two from 8 to 1048576")]
     Alignment {
         /// The value.
         found: u64,

@@ -16,6 +16,10 @@ pub(crate) const ALIGNMENT_KEY: &str = "general.alignment";
 /// Alignment of files without the key.
 pub(crate) const DEFAULT_ALIGNMENT: u64 = 32;
 
+/// Alignments that are accepted. Less would misalign 64-bit values; more only wastes space, and padding of a size
+/// from the file is a way to make a writer fill the disk.
+const ALIGNMENTS: std::ops::RangeInclusive<u64> = 8..=1 << 20;
+
 /// Fewest bytes of a key: name length, value type, a value of one byte.
 const MIN_KEY_BYTES: u64 = 8 + 4 + 1;
 /// Fewest bytes of a tensor's description: name length, dimension count, one dimension, type, offset.
@@ -53,7 +57,7 @@ impl Header {
 pub(crate) fn alignment(metadata: &Metadata) -> Result<u64, GgufError> {
     match metadata.opt_u64(ALIGNMENT_KEY)? {
         None => Ok(DEFAULT_ALIGNMENT),
-        Some(found) if found.is_power_of_two() && found >= 8 => Ok(found),
+        Some(found) if found.is_power_of_two() && ALIGNMENTS.contains(&found) => Ok(found),
         Some(found) => Err(GgufError::Alignment { found }),
     }
 }

@@ -38,7 +38,6 @@ const OTHERS: &[(&[u8], &str)] = &[
     (b"<html", " (a web page: the download failed)"),
     (b"\x1f\x8b", " (compressed with gzip: unpack it first)"),
     (b"\x28\xb5\x2f\xfd", " (compressed with zstd: unpack it first)"),
-    (b"{", " (a JSON text)"),
 ];
 
 fn other_format(file: &[u8]) -> GgufError {
@@ -54,10 +53,12 @@ fn other_format(file: &[u8]) -> GgufError {
     }
     // A safetensors file is the length of a JSON text in 8 bytes, then the text.
     let safetensors = file.get(8) == Some(&b'{');
+    let text = start.iter().all(|b| b.is_ascii_graphic() || b.is_ascii_whitespace());
     let known = OTHERS.iter().find(|(magic, _)| file.starts_with(magic)).map(|(_, guess)| *guess);
     let guess = match known {
         Some(guess) => guess,
         None if safetensors => " (looks like safetensors: convert the model's folder)",
+        None if text => " (looks like text)",
         None => "",
     };
     GgufError::NotGguf { found: start.escape_ascii().to_string(), guess }
@@ -95,6 +96,7 @@ mod tests {
             (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
             (b"\x60\0\0\0\0\0\0\0{\"a\":", "safetensors"),
             (b"PK\x03\x04", "PyTorch"),
+            (b"{\n \"a\": 1}", "looks like text"),
             (b"\xff\xfe\0\0", "\\xff\\xfe"),
         ];
         for (bytes, expected) in cases {

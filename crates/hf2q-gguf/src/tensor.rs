@@ -50,6 +50,11 @@ impl TensorInfo {
     pub fn elements(&self) -> usize {
         self.shape.iter().product::<u64>() as usize
     }
+
+    /// Name, type and shape: what a writer needs to know of it.
+    pub fn spec(&self) -> TensorSpec {
+        TensorSpec { name: self.name.clone(), ty: self.ty, shape: self.shape.clone() }
+    }
 }
 
 impl TensorSpec {

@@ -40,7 +40,6 @@ pub struct GgufWriter {
 #[derive(Debug)]
 struct Part {
     path: PathBuf,
-    metadata: Metadata,
     tensors: Range<usize>,
 }
 
@@ -53,11 +52,7 @@ impl GgufWriter {
     pub fn create(path: &Path, mut metadata: Metadata, tensors: Vec<TensorSpec>) -> Result<Self, GgufError> {
         split::remove_keys(&mut metadata);
         let content = Content::new(metadata, tensors)?;
-        let part = Part {
-            path: path.to_owned(),
-            metadata: content.metadata.clone(),
-            tensors: 0..content.tensors.len(),
-        };
+        let part = Part { path: path.to_owned(), tensors: 0..content.tensors.len() };
         Self::start(content, vec![part])
     }
 
@@ -84,17 +79,13 @@ impl GgufWriter {
             return Err(GgufError::SplitCount { max_bytes, files });
         }
         let paths = SplitName::new_paths(path, files as u32);
-        let parts = ranges.into_iter().zip(paths).enumerate().map(|(i, (tensors, path))| {
-            let metadata = part_metadata(&content, i as u16, files as u16);
-            Part { path, metadata, tensors }
-        });
-        let parts = parts.collect();
+        let parts = ranges.into_iter().zip(paths).map(|(tensors, path)| Part { path, tensors }).collect();
         Self::start(content, parts)
     }
 
     fn start(content: Content, parts: Vec<Part>) -> Result<Self, GgufError> {
         for part in &parts {
-            if fs::symlink_metadata(&part.path).is_ok() && part.path.exists() {
+            if part.path.exists() {
                 regular_file(&part.path)?;
             }
         }
@@ -199,10 +190,17 @@ impl GgufWriter {
     }
 
     fn open_part(&mut self) -> Result<(), GgufError> {
-        let part = &self.parts[self.done.len()];
+        let number = self.done.len();
+        let part = &self.parts[number];
         let file = temporary(folder(&part.path)).map_err(io_error(&part.path, "create a file beside it"))?;
         self.open = Some(BufWriter::with_capacity(1 << 20, file));
-        let header = self.content.header(&part.metadata, part.tensors.clone());
+        let header = match self.parts.len() {
+            1 => self.content.header(&self.content.metadata, part.tensors.clone()),
+            // `create_split` has checked that the numbers fit.
+            n => self
+                .content
+                .header(&part_metadata(&self.content, number as u16, n as u16), part.tensors.clone()),
+        };
         self.put(&header)
     }
 
