@@ -16,9 +16,10 @@ pub(crate) fn distance(found: &[f32], expected: &[f32], width: usize) -> Distanc
     if found.is_empty() || same_bits(found, expected) {
         return Distance { total: 0.0, worst_row: 0.0 };
     }
-    let errors = found.chunks(width).zip(expected.chunks(width)).map(|(f, e)| {
-        f.iter().zip(e).map(|(&f, &e)| (f64::from(f) - f64::from(e)).powi(2)).sum::<f64>()
-    });
+    let errors = found
+        .chunks(width)
+        .zip(expected.chunks(width))
+        .map(|(f, e)| f.iter().zip(e).map(|(&f, &e)| (f64::from(f) - f64::from(e)).powi(2)).sum::<f64>());
     let errors: Vec<f64> = errors.collect();
     let power: f64 = expected.iter().map(|&e| f64::from(e).powi(2)).sum();
     let rows = errors.len() as f64;

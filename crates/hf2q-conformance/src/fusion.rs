@@ -1,9 +1,7 @@
 //! Fused and unfused plans give the same bits on the reference.
 
 use hf2q_gguf::TensorType;
-use hf2q_plan::{
-    AttentionParams, Backend, KvFormat, Norm, Pairing, Passes, Plan, RopeParams, RowKind, View,
-};
+use hf2q_plan::{AttentionParams, Backend, KvFormat, Norm, Pairing, Passes, Plan, RopeParams, RowKind, View};
 
 use crate::builder::{Builder, Built, Values};
 use crate::compare::{first_difference, same_bits};

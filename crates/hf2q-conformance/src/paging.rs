@@ -57,7 +57,12 @@ impl Pages {
         Ok(Step::new(rows.to_vec(), groups, logit_rows.to_vec())?)
     }
 
-    fn group_step(&mut self, g: usize, rows: &[Row], in_place: &[bool]) -> Result<GroupStep, ConformanceError> {
+    fn group_step(
+        &mut self,
+        g: usize,
+        rows: &[Row],
+        in_place: &[bool],
+    ) -> Result<GroupStep, ConformanceError> {
         let mut slots = vec![];
         let mut spare = 0;
         for (row, &in_place) in rows.iter().zip(in_place) {
@@ -109,7 +114,11 @@ impl Pages {
     }
 
     /// By group: the moves that bring rows of a step to their places.
-    pub(crate) fn settle(&mut self, step: &Step, rows: &[usize]) -> Result<Vec<Vec<SlotMove>>, ConformanceError> {
+    pub(crate) fn settle(
+        &mut self,
+        step: &Step,
+        rows: &[usize],
+    ) -> Result<Vec<Vec<SlotMove>>, ConformanceError> {
         let mut all = vec![];
         for g in 0..self.groups.len() {
             let mut moves = vec![];

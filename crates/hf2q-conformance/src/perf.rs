@@ -38,7 +38,13 @@ impl Default for Options {
         Self {
             width: 2048,
             rows: vec![1, 128],
-            types: vec![TensorType::Q4_0, TensorType::Q8_0, TensorType::Q4K, TensorType::Q6K, TensorType::F16],
+            types: vec![
+                TensorType::Q4_0,
+                TensorType::Q8_0,
+                TensorType::Q4K,
+                TensorType::Q6K,
+                TensorType::F16,
+            ],
             context: 1024,
             repeats: 5,
         }
@@ -120,29 +126,43 @@ fn benches(o: &Options) -> Vec<Bench> {
         let case = format!("{ty} {width} to {}, 2 of 8", width / 4);
         add("expert_mat_mul", case, Box::new(experts));
     }
-    add("rms_norm", format!("width {width}"), Box::new(|b, i, x| {
-        let weight = Some(b.near_one(&format!("w{i}"), x.width));
-        b.r.rms_norm(&format!("op{i}"), x, Norm { weight, eps: 1e-6 })
-    }));
-    add("rope", format!("heads of 128, width {width}"), Box::new(|b, i, x| {
-        b.r.rope(&format!("op{i}"), x, 128, cases::plain_rope(128, Pairing::Halves))
-    }));
-    add("glu", format!("width {}", width / 2), Box::new(|b, i, x| {
-        let half = x.width / 2;
-        b.r.glu(&format!("op{i}"), x.columns(0, half), x.columns(half, half), Activation::GeluTanh)
-    }));
+    add(
+        "rms_norm",
+        format!("width {width}"),
+        Box::new(|b, i, x| {
+            let weight = Some(b.near_one(&format!("w{i}"), x.width));
+            b.r.rms_norm(&format!("op{i}"), x, Norm { weight, eps: 1e-6 })
+        }),
+    );
+    add(
+        "rope",
+        format!("heads of 128, width {width}"),
+        Box::new(|b, i, x| b.r.rope(&format!("op{i}"), x, 128, cases::plain_rope(128, Pairing::Halves))),
+    );
+    add(
+        "glu",
+        format!("width {}", width / 2),
+        Box::new(|b, i, x| {
+            let half = x.width / 2;
+            b.r.glu(&format!("op{i}"), x.columns(0, half), x.columns(half, half), Activation::GeluTanh)
+        }),
+    );
     for format in [KvFormat::F32, KvFormat::F16] {
         let case = format!("{} heads of 128 on {}, {}", width / 128, width / 512, format.name());
-        add("attention", case, Box::new(move |b, i, x| {
-            let group = b.r.group(&format!("g{i}"), None);
-            b.r.prefix(format!("c{i}"));
-            let cache = b.r.cache(group, x.width / 512, 128, (format, format));
-            b.r.prefix("");
-            let kv = x.columns(0, x.width / 4);
-            b.r.kv_store(&format!("store{i}"), kv, kv, cache);
-            let params = AttentionParams { heads: x.width / 128, scale: 0.1, softcap: None };
-            b.r.attention(&format!("op{i}"), x, cache, params)
-        }));
+        add(
+            "attention",
+            case,
+            Box::new(move |b, i, x| {
+                let group = b.r.group(&format!("g{i}"), None);
+                b.r.prefix(format!("c{i}"));
+                let cache = b.r.cache(group, x.width / 512, 128, (format, format));
+                b.r.prefix("");
+                let kv = x.columns(0, x.width / 4);
+                b.r.kv_store(&format!("store{i}"), kv, kv, cache);
+                let params = AttentionParams { heads: x.width / 128, scale: 0.1, softcap: None };
+                b.r.attention(&format!("op{i}"), x, cache, params)
+            }),
+        );
     }
     all
 }

@@ -32,9 +32,11 @@ impl Random {
         (self.bits() >> 40) as f32 / (1_u32 << 23) as f32 - 1.0
     }
 
-    /// Near a normal distribution of variance 1: a sum of uniform numbers.
+    /// Near a normal distribution of variance 1: the sum of four uniform numbers of 16 bits.
     pub(crate) fn normal(&mut self) -> f32 {
-        (0..12).map(|_| self.symmetric()).sum::<f32>() / 2.0
+        let bits = self.bits();
+        let sum: u64 = (0..4).map(|i| (bits >> (16 * i)) & 0xffff).sum();
+        (sum as f32 - 131_070.0) / 37_837.2
     }
 
     pub(crate) fn chance(&mut self, percent: usize) -> bool {

@@ -134,7 +134,8 @@ fn run(case: &Case, backend: &dyn Backend, guarded: bool, observe: bool) -> Resu
     let mut program = backend.open(Arc::clone(&plan), weights, &limits)?;
     let (mut logits, mut seen) = (vec![], vec![]);
     for turn in &turns {
-        let mut eye = Eye { op: case.op, plan: &plan, guards: &guards, step: &turn.step, seen: Seen::default() };
+        let mut eye =
+            Eye { op: case.op, plan: &plan, guards: &guards, step: &turn.step, seen: Seen::default() };
         logits.push(turn.run(&mut *program, observe.then_some(&mut eye as &mut dyn Observer))?);
         seen.push(eye.seen);
     }
@@ -305,8 +306,21 @@ mod tests {
     fn every_operation_has_cases_and_every_case_its_operation() {
         let kinds: Vec<&str> = cases::all().iter().map(|c| c.op).collect();
         for kind in [
-            "embed", "rms_norm", "mat_mul", "rope", "attention", "add", "scale", "soft_cap", "glu", "route",
-            "expert_mat_mul", "expert_sum", "select_rows", "norm_add", "norm_rope",
+            "embed",
+            "rms_norm",
+            "mat_mul",
+            "rope",
+            "attention",
+            "add",
+            "scale",
+            "soft_cap",
+            "glu",
+            "route",
+            "expert_mat_mul",
+            "expert_sum",
+            "select_rows",
+            "norm_add",
+            "norm_rope",
         ] {
             assert!(kinds.contains(&kind), "{kind}");
         }

@@ -20,8 +20,7 @@ struct Shape {
 const F32: (KvFormat, KvFormat) = (KvFormat::F32, KvFormat::F32);
 const F16: (KvFormat, KvFormat) = (KvFormat::F16, KvFormat::F16);
 
-const BASE: Shape =
-    Shape { head_dim: 64, heads: 4, kv_heads: 2, window: None, softcap: None, formats: F32 };
+const BASE: Shape = Shape { head_dim: 64, heads: 4, kv_heads: 2, window: None, softcap: None, formats: F32 };
 
 fn shapes() -> Vec<Shape> {
     let mut shapes = vec![];

@@ -2,8 +2,8 @@
 
 use hf2q_plan::{Norm, Pairing, Passes};
 
-use super::rope::plain;
 use super::Case;
+use super::rope::plain;
 use crate::builder::Values;
 use crate::tolerance::Precision::Single;
 

@@ -45,7 +45,8 @@ fn parameters(b: &mut Builder, kind: Kind, p: RopeParams) -> RopeParams {
 
 pub(super) fn cases(cases: &mut Vec<Case>) {
     // Head size, rotated columns, heads.
-    let shapes = [(2, 2, 1), (32, 32, 3), (64, 64, 2), (96, 96, 1), (128, 128, 4), (256, 256, 2), (512, 512, 1)];
+    let shapes =
+        [(2, 2, 1), (32, 32, 3), (64, 64, 2), (96, 96, 1), (128, 128, 4), (256, 256, 2), (512, 512, 1)];
     let partial = [(64, 16, 3), (128, 2, 1), (80, 34, 2), (512, 128, 2)];
     for (head_dim, dims, heads) in shapes.into_iter().chain(partial) {
         for pairing in [Pairing::Halves, Pairing::Adjacent] {

@@ -8,7 +8,8 @@ use crate::builder::Values;
 use crate::tolerance::Precision::Single;
 
 pub(super) fn cases(cases: &mut Vec<Case>) {
-    for (experts, top_k) in [(1, 1), (2, 1), (3, 3), (8, 2), (17, 5), (64, 8), (100, 1), (128, 8), (128, 128)] {
+    for (experts, top_k) in [(1, 1), (2, 1), (3, 3), (8, 2), (17, 5), (64, 8), (100, 1), (128, 8), (128, 128)]
+    {
         for values in [Values::Normal(2.0), Values::Normal(30.0), Values::Ties, Values::LowHalf] {
             for renormalize in [Renormalize::Chosen, Renormalize::Keep] {
                 let scaled = renormalize == Renormalize::Chosen;

@@ -1,6 +1,8 @@
 //! Runs a model over goldens and says how far it is from them.
 
-use hf2q_plan::{Backend, Limits, NamedOp, Observer, PAGE, Passes, Program, Row, RowKind, TensorKind, Tensors};
+use hf2q_plan::{
+    Backend, Limits, NamedOp, Observer, PAGE, Passes, Program, Row, RowKind, TensorKind, Tensors,
+};
 
 use super::fixture::{Golden, Perplexity, Prompt};
 use crate::compare::relative_l2;
@@ -40,8 +42,7 @@ impl Findings {
     pub fn misses(&self, last_logits: f64, perplexity: f64) -> Vec<String> {
         let mut misses = vec![];
         for p in &self.prompts {
-            // Written so that NaN misses.
-            if !(p.last_logits < last_logits) {
+            if p.last_logits.is_nan() || p.last_logits >= last_logits {
                 misses.push(format!("{}: last logits are {:.1e} off", p.name, p.last_logits));
             }
             if !p.argmax.is_empty() {
@@ -52,7 +53,7 @@ impl Findings {
             }
         }
         if let Some(off) = self.perplexity
-            && !(off.abs() < perplexity)
+            && (off.is_nan() || off.abs() >= perplexity)
         {
             misses.push(format!("perplexity is {:+.4} % off", off * 100.0));
         }
@@ -101,8 +102,11 @@ impl Runner {
     ) -> Result<Findings, ConformanceError> {
         let prompts = golden.prompts.iter().map(|p| self.prompt(p)).collect::<Result<Vec<_>, _>>()?;
         let text = text.unwrap_or(&golden.perplexity.ids);
-        let perplexity =
-            if text.is_empty() || chunks == 0 { None } else { Some(self.perplexity(&golden.perplexity, text, chunks)?) };
+        let perplexity = if text.is_empty() || chunks == 0 {
+            None
+        } else {
+            Some(self.perplexity(&golden.perplexity, text, chunks)?)
+        };
         Ok(Findings { prompts, perplexity })
     }
 
@@ -113,7 +117,8 @@ impl Runner {
             return Err(ConformanceError::Context { what, found: len, context: self.context });
         }
         let mut pages = self.pages();
-        let mut hidden = Hidden { names: &self.layers, subject: &self.subject, states: vec![None; self.layers.len()] };
+        let mut hidden =
+            Hidden { names: &self.layers, subject: &self.subject, states: vec![None; self.layers.len()] };
         let mut argmaxes = vec![];
         let mut last = vec![];
         let mut at = 0;
@@ -255,7 +260,9 @@ impl Observer for Hidden<'_> {
         let Some(at) = self.names.iter().position(|n| *n == op.name) else { return };
         for id in op.op.access().writes {
             let kind = &self.subject.recording.tensors[id.index()].kind;
-            let TensorKind::Activation { width, rows: RowKind::Step | RowKind::Logits } = *kind else { continue };
+            let TensorKind::Activation { width, rows: RowKind::Step | RowKind::Logits } = *kind else {
+                continue;
+            };
             self.states[at] = tensors.values(id).map(|v| v[v.len() - width..].to_vec());
         }
     }

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use hf2q_conformance::invariance::{self, Options};
 use hf2q_conformance::Subject;
+use hf2q_conformance::invariance::{self, Options};
 use hf2q_gguf::Bytes;
 use hf2q_model::{RecordOptions, toy};
-use hf2q_plan::{
-    Backend, BackendError, GroupId, KvFormat, Limits, Observer, Plan, Program, SlotMove, Step,
-};
+use hf2q_plan::{Backend, BackendError, GroupId, KvFormat, Limits, Observer, Plan, Program, SlotMove, Step};
 use hf2q_reference::ReferenceBackend;
 
 fn options(seed: u64) -> Options {
@@ -20,7 +18,8 @@ fn the_reference_holds_the_rule_on_toy_models() {
     for (seed, (name, model)) in toy::all(1).into_iter().enumerate() {
         let subject = Subject::of_model(&model, &RecordOptions::uniform(KvFormat::F16)).unwrap();
         let found =
-            invariance::check(&ReferenceBackend, &[&ReferenceBackend], &subject, options(seed as u64)).unwrap();
+            invariance::check(&ReferenceBackend, &[&ReferenceBackend], &subject, options(seed as u64))
+                .unwrap();
         assert_eq!(found.violations, [""; 0], "{name}");
         assert!(found.rows > 50 && found.drafted > 0, "{name}: {found:?}");
     }
@@ -54,7 +53,12 @@ impl Backend for Faulty {
         format!("{:?}", self.0)
     }
 
-    fn open(&self, plan: Arc<Plan>, weights: Vec<Bytes>, limits: &Limits) -> Result<Box<dyn Program>, BackendError> {
+    fn open(
+        &self,
+        plan: Arc<Plan>,
+        weights: Vec<Bytes>,
+        limits: &Limits,
+    ) -> Result<Box<dyn Program>, BackendError> {
         let inner = ReferenceBackend.open(plan, weights, limits)?;
         Ok(Box::new(FaultyProgram { inner, fault: self.0, logits: vec![] }))
     }

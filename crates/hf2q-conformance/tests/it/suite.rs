@@ -28,7 +28,12 @@ impl Backend for Changed {
         "changed".to_owned()
     }
 
-    fn open(&self, plan: Arc<Plan>, weights: Vec<Bytes>, limits: &Limits) -> Result<Box<dyn Program>, BackendError> {
+    fn open(
+        &self,
+        plan: Arc<Plan>,
+        weights: Vec<Bytes>,
+        limits: &Limits,
+    ) -> Result<Box<dyn Program>, BackendError> {
         let mut plan = (*plan).clone();
         for op in &mut plan.recording.ops {
             if !op.name.starts_with("guard") {
@@ -41,13 +46,38 @@ impl Backend for Changed {
 
 #[test]
 fn wrong_operations_are_found() {
-    let changes: [(&str, fn(&mut Op)); 6] = [
-        ("rms_norm", |op| if let Op::RmsNorm(o) = op { o.eps += 1e-2 }),
-        ("rope", |op| if let Op::Rope(o) = op { o.rope.base *= 1.001 }),
-        ("attention", |op| if let Op::Attention(o) = op { o.scale *= 1.001 }),
-        ("add", |op| if let Op::Add(o) = op { o.b = o.a }),
-        ("glu", |op| if let Op::Glu(o) = op { std::mem::swap(&mut o.gate, &mut o.up) }),
-        ("expert_sum", |op| if let Op::ExpertSum(o) = op { o.x.offset = 0 }),
+    type Change = (&'static str, fn(&mut Op));
+    let changes: [Change; 6] = [
+        ("rms_norm", |op| {
+            if let Op::RmsNorm(o) = op {
+                o.eps += 1e-2
+            }
+        }),
+        ("rope", |op| {
+            if let Op::Rope(o) = op {
+                o.rope.base *= 1.001
+            }
+        }),
+        ("attention", |op| {
+            if let Op::Attention(o) = op {
+                o.scale *= 1.001
+            }
+        }),
+        ("add", |op| {
+            if let Op::Add(o) = op {
+                o.b = o.a
+            }
+        }),
+        ("glu", |op| {
+            if let Op::Glu(o) = op {
+                std::mem::swap(&mut o.gate, &mut o.up)
+            }
+        }),
+        ("expert_sum", |op| {
+            if let Op::ExpertSum(o) = op {
+                o.x.offset = 0
+            }
+        }),
     ];
     for (kind, change) in changes {
         let report = suite_of(&Changed(change), |op| op == kind);
