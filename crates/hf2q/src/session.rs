@@ -9,7 +9,7 @@ use hf2q_engine::{Engine, EngineOptions, Finish, Generation, Request, Sampler, S
 use hf2q_gguf::{Gguf, Metadata};
 use hf2q_model::{Model, RecordOptions};
 use hf2q_plan::{Backend, KvFormat, Passes, Plan};
-use hf2q_text::{ChatTemplate, Controls, StopStrings, Tokenizer};
+use hf2q_text::{ChatRequest, ChatTemplate, Controls, StopStrings, Tokenizer};
 
 use crate::args::{EngineArgs, IsaArg, KvArg, SamplingArgs};
 use crate::{config, interrupt};
@@ -55,11 +55,7 @@ impl EngineArgs {
     }
 
     pub(crate) fn backend(&self) -> Result<CpuBackend> {
-        let isa = self.isa.map(|isa| match isa {
-            IsaArg::Avx512 => Isa::Avx512,
-            IsaArg::Avx2 => Isa::Avx2,
-            IsaArg::Portable => Isa::Portable,
-        });
+        let isa = self.isa.map(instruction_set).transpose()?;
         let threads = self.threads.unwrap_or_else(config::default_threads);
         if threads == 0 {
             bail!("--threads is 0, accepted are 1 and more");
@@ -69,7 +65,7 @@ impl EngineArgs {
 
     /// Sizes for one sequence.
     pub(crate) fn sizes(&self, model: &Model, logit_rows: usize) -> Result<EngineOptions> {
-        let context = self.context.unwrap_or_else(|| model.config.context_length.min(DEFAULT_CONTEXT));
+        let context = self.context.unwrap_or_else(|| model.config().context_length.min(DEFAULT_CONTEXT));
         if context == 0 || self.chunk == 0 {
             bail!("--context and --chunk must be 1 or more");
         }
@@ -80,7 +76,7 @@ impl EngineArgs {
     /// Records, compiles and opens a model.
     pub(crate) fn engine(&self, model: &Model, sizes: EngineOptions) -> Result<(Engine, String)> {
         let backend = self.backend()?;
-        let recording = model.record(RecordOptions::uniform(self.kv_format()))?;
+        let recording = model.record(&RecordOptions::uniform(self.kv_format()))?;
         let weights = model.weights_for(&recording);
         let plan = Arc::new(Plan::compile(recording, Passes::ALL));
         let description = backend.describe();
@@ -117,6 +113,13 @@ impl Session {
             seed: args.seed.unwrap_or_else(random_seed),
         };
         Ok(Sampler::new(sampling)?)
+    }
+
+    /// The tokens of a conversation up to where the answer starts.
+    pub(crate) fn chat_prompt(&self, messages: &[serde_json::Value]) -> Result<Vec<u32>> {
+        let template = self.template.as_ref().context("the model has no chat template")?;
+        let request = ChatRequest { messages, add_generation_prompt: true, ..ChatRequest::default() };
+        Ok(template.encode_chat(&self.tokenizer, &request)?)
     }
 
     /// Answers `prompt`, the tokens of the whole conversation. What the cache holds of it already is not computed again.
@@ -187,7 +190,7 @@ struct Output<'t> {
 
 impl<'t> Output<'t> {
     fn new(tokenizer: &'t Tokenizer, stops: &[String]) -> Self {
-        let detokenizer = Some(tokenizer.detokenizer(Controls::Hide).mid_text());
+        let detokenizer = Some(tokenizer.detokenizer(Controls::Skip).mid_text());
         Self { detokenizer, stops: StopStrings::new(stops.iter().cloned()), text: String::new() }
     }
 
@@ -237,6 +240,19 @@ fn decode(
         crate::terminal::note(&format!("warning: {n} logits were not finite; the model's weights may be damaged"));
     }
     Ok((finish, tokens))
+}
+
+/// One of this machine's instruction sets by name.
+fn instruction_set(wanted: IsaArg) -> Result<Isa> {
+    let name = match wanted {
+        IsaArg::Avx512 => "avx512",
+        IsaArg::Avx2 => "avx2",
+        IsaArg::Portable => "portable",
+    };
+    let available = Isa::available();
+    let names: Vec<&str> = available.iter().map(|isa| isa.name()).collect();
+    let found = available.iter().copied().find(|isa| isa.name() == name);
+    found.with_context(|| format!("--isa {name}: this processor has {}", names.join(", ")))
 }
 
 fn default_sampling(metadata: &Metadata) -> Result<Sampling> {

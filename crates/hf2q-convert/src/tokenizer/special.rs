@@ -1,6 +1,6 @@
 //! Which ids begin, end, pad and replace, and whether a prompt gets them.
 
-use hf2q_gguf::{Metadata, Value};
+use hf2q_gguf::{Array, Metadata, Value};
 use serde_json::Value as Json;
 
 use super::{FILE, Vocabulary, put};
@@ -38,6 +38,9 @@ pub(super) fn write(
         stops.iter().find(|&&id| Some(id) != eos && (id as usize) < vocabulary.tokens.len())
     {
         put(metadata, "eot_token_id", Value::U32(turn_end));
+    }
+    if stops.len() > 1 {
+        put(metadata, "stop_token_ids", Value::Array(Array::U32(stops)));
     }
     let added = |key: &str, token: &str| {
         let in_template = || {

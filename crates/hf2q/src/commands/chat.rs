@@ -1,6 +1,6 @@
 //! `hf2q chat`.
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use hf2q_engine::Finish;
 use rustyline::error::ReadlineError;
 use rustyline::{DefaultEditor, Editor};
@@ -22,9 +22,9 @@ Ctrl-C stops an answer. A line that ends in \\ goes on in the next one.";
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     let gguf = load::open(&args.model)?;
     let session = Session::open(&gguf, &args.engine)?;
-    session.template.as_ref().with_context(|| {
-        format!("{} has no chat template; use `hf2q run --raw`", args.model.display())
-    })?;
+    if session.template.is_none() {
+        bail!("{} has no chat template; use `hf2q run --raw`", args.model.display());
+    }
     interrupt::install_once()?;
     terminal::note(&terminal::dim(&format!("{} · /help for commands", session.backend)));
     let mut editor = DefaultEditor::new()?;
@@ -121,8 +121,7 @@ impl Chat<'_> {
     }
 
     fn try_reply(&mut self) -> Result<()> {
-        let template = self.session.template.as_ref().context("the model has no chat template")?;
-        let prompt = template.encode(&self.session.tokenizer, &self.messages)?;
+        let prompt = self.session.chat_prompt(&self.messages)?;
         let mut sampling = self.args.sampling.clone();
         // With a fixed seed, a retry should still differ.
         sampling.seed = sampling.seed.map(|s| s.wrapping_add(self.turn));

@@ -61,8 +61,7 @@ fn speak(model: &Path, args: &DemoArgs) -> Result<()> {
     let answer = session.answer(&prompt, &sampler, &sampling, terminal::print)?;
     terminal::print_line(&format!("\n\n   {}", speed(&answer.timing)))?;
     session.reset()?;
-    let Some(template) = session.template.as_ref() else { return Ok(()) };
-    let turn = template.encode(&session.tokenizer, &[serde_json::json!({ "role": "user", "content": QUESTION })])?;
+    let turn = session.chat_prompt(&[serde_json::json!({ "role": "user", "content": QUESTION })])?;
     terminal::print_line(&format!("\n3. Ask it: {QUESTION}\n"))?;
     let answer = session.answer(&turn, &sampler, &sampling, terminal::print)?;
     terminal::print_line(&format!("\n\n   {}", speed(&answer.timing)))

@@ -96,7 +96,7 @@ fn damaged_blocks(gguf: &Gguf) -> Vec<String> {
 }
 
 fn parameters(gguf: &Gguf) -> u64 {
-    gguf.tensors().iter().map(TensorInfo::elements).sum()
+    gguf.tensors().iter().map(|t| t.elements() as u64).sum()
 }
 
 fn shape(t: &TensorInfo) -> String {

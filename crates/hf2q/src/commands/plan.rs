@@ -10,7 +10,7 @@ use crate::{load, terminal};
 pub(crate) fn run(args: &PlanArgs) -> Result<()> {
     let gguf = load::open(&args.model)?;
     let model = Model::load(&gguf)?;
-    let recording = model.record(RecordOptions::uniform(KvFormat::F16))?;
+    let recording = model.record(&RecordOptions::uniform(KvFormat::F16))?;
     let plan = Plan::compile(recording, if args.no_fusion { Passes::NONE } else { Passes::ALL });
     let rows = args.rows.max(1);
     let mut total = Cost::default();

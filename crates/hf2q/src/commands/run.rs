@@ -29,19 +29,19 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
 }
 
 fn prompt(session: &Session, args: &RunArgs, text: &str) -> Result<Vec<u32>> {
-    let Some(template) = session.template.as_ref().filter(|_| !args.raw) else {
+    if args.raw || session.template.is_none() {
         if args.system.is_some() {
             bail!("--system needs a chat template, which this model does not have; put the instructions into the prompt");
         }
         let specials = if args.special { Specials::Parse } else { Specials::AsText };
         return Ok(session.tokenizer.encode_prompt(text, specials));
-    };
+    }
     let mut messages = Vec::new();
     if let Some(system) = &args.system {
         messages.push(json!({ "role": "system", "content": system }));
     }
     messages.push(json!({ "role": "user", "content": text }));
-    Ok(template.encode(&session.tokenizer, &messages)?)
+    session.chat_prompt(&messages)
 }
 
 /// One line about what an answer took.
