@@ -10,6 +10,7 @@ pub(crate) const TINY: &[&str] = &[
     "gemma4-moe",
     "gemma4-nested",
     "gemma4-ple",
+    "gemma4-shared",
     "llama",
     "llama-linear",
     "llama-yarn",

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use hf2q_arch::{Architecture, Config, RopeFactors};
 use hf2q_gguf::{Array, Metadata, Value};
+use serde_json::json;
 
 use crate::configs;
 
@@ -20,9 +21,35 @@ fn stored(config: &Config) -> HashSet<String> {
     rows.filter(|r| r.gguf != "output.weight" || !config.tied_output).map(|r| r.gguf).collect()
 }
 
+/// What the published configurations do not have.
+fn unusual() -> Vec<(String, serde_json::Value)> {
+    let types = |layers: &[&str]| json!(layers.iter().map(|k| format!("{k}_attention")).collect::<Vec<_>>());
+    let pattern = types(&["sliding", "full", "sliding", "full", "sliding", "sliding", "full"]);
+    let global = types(&["full"; 7]);
+    let yarn = json!({"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.25, "beta_fast": 16, "beta_slow": 2});
+    let overrides = json!({"2": {"head_dim": 128, "num_key_value_heads": 1}});
+    let variants = [
+        ("gemma3", "layer_types", pattern),
+        ("gemma3", "layer_types", global),
+        ("gemma3", "query_pre_attn_scalar", json!(32)),
+        ("gemma3", "rope_scaling", yarn.clone()),
+        ("gemma3", "final_logit_softcapping", json!(20.0)),
+        ("gemma4-dense", "per_layer_config", overrides),
+        ("gemma4-dense", "final_logit_softcapping", json!(null)),
+        ("gemma4-dense", "tie_word_embeddings", json!(false)),
+        ("llama", "rope_scaling", yarn),
+        ("llama", "sliding_window", json!(100)),
+        ("qwen3-moe", "norm_topk_prob", json!(false)),
+    ];
+    let json = |(name, key, value)| {
+        (format!("{name} with {key}"), configs::with(configs::tiny(name), &[(key, value)]))
+    };
+    variants.into_iter().map(json).collect()
+}
+
 #[test]
 fn a_configuration_survives_the_metadata() {
-    for (name, json) in configs::all() {
+    for (name, json) in configs::all().into_iter().chain(unusual()) {
         let mut config = Config::from_hf(&json).unwrap();
         let read = reread(&config);
         // The values of the factors are in a tensor.
