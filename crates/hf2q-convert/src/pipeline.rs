@@ -177,6 +177,7 @@ fn plan<'a>(
     if !missing.is_empty() {
         return Err(ConvertError::MissingTensors { dir: folder.dir().to_owned(), names: missing });
     }
+    used.extend(names.keys().filter(|name| config.ignores(name)).cloned());
     account_for_rest(folder, &names, &used, &find, warnings)?;
     Ok(jobs)
 }
@@ -205,8 +206,7 @@ fn account_for_rest<'a>(
     warnings: &mut Vec<String>,
 ) -> Result<(), ConvertError> {
     let elements = |name: &str| find(name).map_or(0, |t| t.shape.iter().product::<usize>());
-    let derived = |name: &str| name.ends_with("rotary_emb.inv_freq");
-    let rest = names.keys().filter(|n| !used.contains(*n) && elements(n) > 0 && !derived(n));
+    let rest = names.keys().filter(|n| !used.contains(*n) && elements(n) > 0);
     let is_media = |n: &&String| NOT_TEXT.iter().any(|p| n.split('.').any(|part| part.starts_with(p)));
     let (media, mut lost): (Vec<&String>, Vec<&String>) = rest.partition(|n| is_media(n));
     if !lost.is_empty() {
