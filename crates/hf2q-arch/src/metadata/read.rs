@@ -9,7 +9,7 @@ use crate::error::{ArchError, Origin};
 use crate::rope::{Rope, RopeFactors, RopeScaling};
 use crate::validate::{MAX_LAYERS, validate};
 
-/// `hf2q` tells the names of the tensors to what metadata leaves open.
+/// Whether a file holds a tensor with this name.
 type HasTensor<'a> = &'a dyn Fn(&str) -> bool;
 
 impl Config {
