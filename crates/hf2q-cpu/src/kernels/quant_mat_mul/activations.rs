@@ -152,21 +152,36 @@ impl Vectorize for Quantize<'_> {
     #[inline(always)]
     fn call(self) {
         let groups = self.x.as_chunks::<GROUP>().0.iter().zip(self.out.codes.as_chunks_mut::<GROUP>().0);
-        let results = self.out.scales.iter_mut().zip(self.out.sums.as_chunks_mut::<2>().0);
-        for ((x, codes), (scale, sums)) in groups.zip(results) {
+        for ((x, codes), scale) in groups.zip(&mut *self.out.scales) {
             let (d, inverse) = scale_of(x);
             *scale = d;
-            for (code, &x) in codes.iter_mut().zip(x) {
-                *code = round(x * inverse);
+            // Opaque, so that the compiler puts the values of a group into lanes and not the groups of a row.
+            let inverse = std::hint::black_box(inverse);
+            // The local array tells it that nothing the loop writes is an input.
+            let mut rounded = [0; GROUP];
+            for (q, &x) in rounded.iter_mut().zip(x) {
+                *q = round(x * inverse);
             }
-            if inverse == 0.0 {
-                // A product of zero and a value that is not finite is no code.
-                codes.fill(0);
-            }
-            let sum = |half: &[i8]| half.iter().map(|&code| i32::from(code)).sum();
-            *sums = [sum(&codes[..16]), sum(&codes[16..])];
+            // A product of zero and a value that is not finite is no code.
+            *codes = if inverse == 0.0 { [0; GROUP] } else { rounded };
+        }
+        for (sum, codes) in self.out.sums.iter_mut().zip(self.out.codes.as_chunks::<16>().0) {
+            *sum = sum_of(codes);
         }
     }
+}
+
+/// Sum of codes. Offset by 128 they are unsigned bytes; eight of them are added at a time in 16-bit fields of a
+/// word, and the product adds the fields up in the topmost.
+#[inline(always)]
+fn sum_of(codes: &[i8; 16]) -> i32 {
+    const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
+    let mut fields = 0;
+    for eight in codes.as_chunks::<8>().0 {
+        let word = u64::from_le_bytes(eight.map(|code| code as u8)) ^ 0x8080_8080_8080_8080;
+        fields += (word & EVEN) + (word >> 8 & EVEN);
+    }
+    (fields.wrapping_mul(0x0001_0001_0001_0001) >> 48) as i32 - 16 * 128
 }
 
 /// The scale of a group and what to multiply values with to get codes.
@@ -187,8 +202,8 @@ fn scale_of(x: &[f32; GROUP]) -> (f32, f32) {
     }
 }
 
-/// Rounds a magnitude of at most 127 to nearest even: adding 1.5 · 2^23 leaves the integer in the low bits.
+/// Rounds a magnitude of at most 127 to nearest even: added to 1.5 · 2^23 it ends up in the low bits.
 #[inline(always)]
 fn round(x: f32) -> i8 {
-    (x + 12_582_912.0).to_bits() as u8 as i8
+    (x + 12_582_912.0).to_bits() as i8
 }

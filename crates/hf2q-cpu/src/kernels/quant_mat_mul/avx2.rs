@@ -123,25 +123,31 @@ impl Simd for Avx2 {
         codes
     }
 
-    // Both dot products add two products in 16 bits, which |code| <= 128 and |x| <= 127 cannot overflow.
-
     #[inline(always)]
-    fn dot(self, sum: __m256i, codes: __m256i, x: u32) -> __m256i {
+    fn dot(self, sum: __m256i, codes: [__m256i; 2], x: [u32; 2]) -> __m256i {
+        // Four products of at most 63 · 127 fit into 16 bits.
         // SAFETY: the token proves the instructions.
         unsafe {
-            let pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x as i32));
-            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+            let first = _mm256_maddubs_epi16(codes[0], _mm256_set1_epi32(x[0] as i32));
+            let second = _mm256_maddubs_epi16(codes[1], _mm256_set1_epi32(x[1] as i32));
+            let fours = _mm256_add_epi16(first, second);
+            _mm256_add_epi32(sum, _mm256_madd_epi16(fours, _mm256_set1_epi16(1)))
         }
     }
 
     #[inline(always)]
-    fn dot_sealed(self, sum: __m256i, codes: __m256i, x: u32) -> __m256i {
-        // SAFETY: the token proves the instructions.
-        unsafe {
-            let x = _mm256_sign_epi8(_mm256_set1_epi32(x as i32), codes);
-            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), x);
-            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+    fn dot_sealed(self, mut sum: __m256i, codes: [__m256i; 2], x: [u32; 2]) -> __m256i {
+        for (codes, x) in codes.into_iter().zip(x) {
+            // One factor must be unsigned: the sign of the code moves to the activation. Two products of at most
+            // 128 · 127 fit into 16 bits.
+            // SAFETY: the token proves the instructions.
+            unsafe {
+                let x = _mm256_sign_epi8(_mm256_set1_epi32(x as i32), codes);
+                let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), x);
+                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+            }
         }
+        sum
     }
 
     #[inline(always)]

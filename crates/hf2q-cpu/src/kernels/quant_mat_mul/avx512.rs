@@ -138,13 +138,16 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn dot(self, sum: __m512i, codes: __m512i, x: u32) -> __m512i {
+    fn dot(self, sum: __m512i, codes: [__m512i; 2], x: [u32; 2]) -> __m512i {
         // SAFETY: the token proves the instructions.
-        unsafe { _mm512_dpbusd_epi32(sum, codes, _mm512_set1_epi32(x as i32)) }
+        unsafe {
+            let sum = _mm512_dpbusd_epi32(sum, codes[0], _mm512_set1_epi32(x[0] as i32));
+            _mm512_dpbusd_epi32(sum, codes[1], _mm512_set1_epi32(x[1] as i32))
+        }
     }
 
     #[inline(always)]
-    fn dot_sealed(self, sum: __m512i, codes: __m512i, x: u32) -> __m512i {
+    fn dot_sealed(self, sum: __m512i, codes: [__m512i; 2], x: [u32; 2]) -> __m512i {
         self.dot(sum, codes, x)
     }
 

@@ -94,13 +94,14 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn dot(self, sum: [u32; N], codes: [u32; N], x: u32) -> [u32; N] {
-        dot(sum, codes, x, i32::from)
+    fn dot(self, sum: [u32; N], codes: [[u32; N]; 2], x: [u32; 2]) -> [u32; N] {
+        dot(dot(sum, codes[0], x[0], i32::from), codes[1], x[1], i32::from)
     }
 
     #[inline(always)]
-    fn dot_sealed(self, sum: [u32; N], codes: [u32; N], x: u32) -> [u32; N] {
-        dot(sum, codes, x, |code| i32::from(code as i8))
+    fn dot_sealed(self, sum: [u32; N], codes: [[u32; N]; 2], x: [u32; 2]) -> [u32; N] {
+        let signed = |code| i32::from(code as i8);
+        dot(dot(sum, codes[0], x[0], signed), codes[1], x[1], signed)
     }
 
     #[inline(always)]

@@ -49,11 +49,11 @@ pub(super) trait Simd: Copy {
     fn spread(self, bits: Self::Words) -> Self::Words;
     /// Adds [`Simd::SEAL`] to signed bytes.
     fn seal(self, codes: Self::Words) -> Self::Words;
-    /// `sum + Σ code · x` over the four bytes of every lane; codes are unsigned and at most 127, `x` holds four
-    /// signed bytes, none of them -128.
-    fn dot(self, sum: Self::Words, codes: Self::Words, x: u32) -> Self::Words;
-    /// [`Simd::dot`] with sealed signed codes.
-    fn dot_sealed(self, sum: Self::Words, codes: Self::Words, x: u32) -> Self::Words;
+    /// `sum + Σ code · x` over the eight bytes of two words of every lane; codes are unsigned and at most 63, `x`
+    /// holds signed bytes, none of them -128.
+    fn dot(self, sum: Self::Words, codes: [Self::Words; 2], x: [u32; 2]) -> Self::Words;
+    /// [`Simd::dot`] with sealed signed codes, which may be any byte.
+    fn dot_sealed(self, sum: Self::Words, codes: [Self::Words; 2], x: [u32; 2]) -> Self::Words;
 
     /// The low 16 bits as IEEE half precision.
     fn half(self, words: Self::Words) -> Self::Floats;

@@ -1,6 +1,6 @@
 //! Activations in the order in which the tile kernel reads them.
 //!
-//! A tile of R rows has a record for each 32 k: 8 R words of codes (`[j][row]`), R scales, then R corrections for
+//! A tile of R rows has a record for each 32 k: 8 words of codes for each row, R scales, then R corrections for
 //! each half that has its own weight scale. The correction takes a weight's offset or minimum into account: it is
 //! `-offset · Σ q` as an integer, or `scale · Σ q` as a float.
 
@@ -32,8 +32,9 @@ fn fill_row<K: Kind>(input: Picked<'_>, offset: i32, (r, of): (usize, usize), ti
     let row = input.x.row(input.rows[0] as usize);
     let inputs = row.codes.as_chunks::<32>().0.iter().zip(row.scales).zip(row.sums.as_chunks::<2>().0);
     for (record, ((codes, &scale), sums)) in tile.chunks_exact_mut(record_words::<K>(of)).zip(inputs) {
-        for (j, four) in codes.as_chunks::<4>().0.iter().enumerate() {
-            record[j * of + r] = u32::from_le_bytes(four.map(|code| code as u8));
+        let words: &mut [u32; 8] = &mut record.as_chunks_mut().0[r];
+        for (word, four) in words.iter_mut().zip(codes.as_chunks::<4>().0) {
+            *word = u32::from_le_bytes(four.map(|code| code as u8));
         }
         record[8 * of + r] = scale.to_bits();
         for half in 0..K::HALVES {

@@ -80,10 +80,10 @@ fn accumulate<S: Simd, K: Kind, const R: usize>(
     let correction = |r: usize| x[R * (9 + half) + r];
     let mut sum: [S::Words; R] =
         std::array::from_fn(|r| simd.splat(if K::MINIMUM { 0 } else { correction(r) }));
-    for j in half * steps..(half + 1) * steps {
-        let codes = simd.load(&w[j * S::LANES..]);
+    for j in (half * steps..(half + 1) * steps).step_by(2) {
+        let codes = [simd.load(&w[j * S::LANES..]), simd.load(&w[(j + 1) * S::LANES..])];
         for r in 0..R {
-            let x = x[j * R + r];
+            let x = [x[8 * r + j], x[8 * r + j + 1]];
             sum[r] = if K::SIGNED { simd.dot_sealed(sum[r], codes, x) } else { simd.dot(sum[r], codes, x) };
         }
     }

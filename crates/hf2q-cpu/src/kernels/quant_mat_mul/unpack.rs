@@ -17,7 +17,7 @@ pub(super) trait Kind {
     const HALVES: usize;
     /// A weight is `scale · code + minimum`, else `scale · (code - offset)`.
     const MINIMUM: bool;
-    /// Codes are sealed signed bytes, else unsigned bytes of at most 127.
+    /// Codes are sealed signed bytes, else unsigned bytes of at most 63.
     const SIGNED: bool;
     /// Vectors of floats in a record.
     const FLOATS: usize = Self::HALVES * (1 + Self::MINIMUM as usize);

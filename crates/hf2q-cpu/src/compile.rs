@@ -1,0 +1,249 @@
+//! A plan becomes prepared calls in phases.
+
+use std::collections::HashMap;
+
+use hf2q_gguf::Bytes;
+use hf2q_plan::{BackendError, Limits, NamedOp, Op, Plan, Recording, RopeParams, RowKind, TensorId, View};
+
+use crate::backend::NAME;
+use crate::call::{Call, Operand};
+use crate::kernels::expert_rows::ListRows;
+use crate::kernels::picks::GroupTable;
+use crate::kernels::quantized::Quantize;
+use crate::kernels::rope::Angles;
+use crate::lower::lower;
+use crate::memory::Place;
+use crate::validate::validate;
+
+/// Calls that may run at the same time.
+#[derive(Debug, Default)]
+pub(crate) struct Phase {
+    /// Which of [`Compiled::calls`].
+    pub(crate) calls: Vec<usize>,
+    /// The wave of the plan that it is, or prepares.
+    pub(crate) wave: usize,
+}
+
+/// Rows of quantized activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QuantBuffer {
+    pub(crate) rows: usize,
+    pub(crate) n_in: usize,
+}
+
+/// A plan made ready.
+pub(crate) struct Compiled {
+    pub(crate) calls: Vec<Box<dyn Call>>,
+    /// In the order in which they run, with a barrier between them.
+    pub(crate) phases: Vec<Phase>,
+    /// Byte offsets of activations, by tensor index.
+    pub(crate) places: Vec<Option<usize>>,
+    pub(crate) arena_bytes: usize,
+    pub(crate) quantized: Vec<QuantBuffer>,
+    /// Rows of the largest matrix product.
+    pub(crate) product_rows: usize,
+    /// Tokens that every embedding table has a row for.
+    pub(crate) vocabulary: usize,
+}
+
+/// State of a compilation.
+pub(crate) struct Compiler<'a> {
+    pub(crate) recording: &'a Recording,
+    pub(crate) limits: &'a Limits,
+    pub(crate) threads: usize,
+    weights: HashMap<TensorId, Bytes>,
+    out: Compiled,
+    /// Rotations of the plan and the tables of their angles.
+    angles: Vec<(RopeParams, Place)>,
+    /// Quantized activations that are up to date: view, parts and buffer.
+    quantized: Vec<(View, usize, usize)>,
+    tables: Vec<(View, GroupTable)>,
+    /// For each tensor the last wave that reads it.
+    last_read: Vec<usize>,
+    /// Preparations for the wave that is being lowered.
+    before: Vec<usize>,
+    wave: usize,
+}
+
+/// Prepares a plan.
+pub(crate) fn compile(
+    plan: &Plan,
+    weights: Vec<Bytes>,
+    limits: &Limits,
+    threads: usize,
+) -> Result<Compiled, BackendError> {
+    validate(plan, &weights, limits)?;
+    let arena = plan.arena(limits.max_rows, limits.max_logit_rows);
+    let recording = &plan.recording;
+    let mut compiler = Compiler {
+        recording,
+        limits,
+        threads,
+        weights: recording.weights.iter().copied().zip(weights).collect(),
+        out: Compiled {
+            calls: Vec::new(),
+            phases: vec![Phase::default()],
+            places: arena.offsets,
+            arena_bytes: arena.bytes,
+            quantized: Vec::new(),
+            product_rows: limits.max_rows,
+            vocabulary: vocabulary(recording),
+        },
+        angles: Vec::new(),
+        quantized: Vec::new(),
+        tables: Vec::new(),
+        last_read: last_reads(plan),
+        before: Vec::new(),
+        wave: 0,
+    };
+    for (wave, range) in plan.waves.iter().enumerate() {
+        compiler.wave(wave, &recording.ops[range.clone()])?;
+    }
+    Ok(compiler.out)
+}
+
+fn last_reads(plan: &Plan) -> Vec<usize> {
+    let mut last = vec![0; plan.recording.tensors.len()];
+    for (wave, range) in plan.waves.iter().enumerate() {
+        for op in &plan.recording.ops[range.clone()] {
+            op.op.access().reads.iter().for_each(|t| last[t.index()] = wave);
+        }
+    }
+    last
+}
+
+fn vocabulary(recording: &Recording) -> usize {
+    let rows = recording.ops.iter().filter_map(|op| match &op.op {
+        Op::Embed(o) => Some(recording.weight(o.table).rows),
+        _ => None,
+    });
+    rows.min().unwrap_or(usize::MAX)
+}
+
+impl Compiler<'_> {
+    fn wave(&mut self, wave: usize, ops: &[NamedOp]) -> Result<(), BackendError> {
+        self.wave = wave;
+        let last_read = &self.last_read;
+        self.quantized.retain(|(view, ..)| last_read[view.tensor.index()] >= wave);
+        let mut calls = Vec::new();
+        for op in ops {
+            let call = lower(self, op)?;
+            calls.push(self.push(call));
+        }
+        let before = std::mem::take(&mut self.before);
+        if !before.is_empty() {
+            self.out.phases.push(Phase { calls: before, wave });
+        }
+        self.out.phases.push(Phase { calls, wave });
+        // What is derived from an activation holds until that is written again.
+        for op in ops {
+            for t in op.op.access().writes {
+                self.quantized.retain(|(view, ..)| view.tensor != t);
+                self.tables.retain(|(view, _)| view.tensor != t);
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, call: Box<dyn Call>) -> usize {
+        self.out.calls.push(call);
+        self.out.calls.len() - 1
+    }
+
+    /// An activation's place in the arena.
+    pub(crate) fn operand(&self, view: View) -> Result<Operand, BackendError> {
+        let found = self.recording.activation(view.tensor).zip(self.out.places[view.tensor.index()]);
+        let Some(((rows, stride), at)) = found else {
+            let why = format!("{} is no activation", self.recording.tensors[view.tensor.index()].name);
+            return Err(BackendError::Failed { backend: NAME, why });
+        };
+        let at = at + view.offset * size_of::<f32>();
+        Ok(Operand { place: Place { at, stride, width: view.width }, rows })
+    }
+
+    /// The bytes of a weight.
+    pub(crate) fn bytes(&self, id: TensorId) -> Result<Bytes, BackendError> {
+        self.weights.get(&id).cloned().ok_or_else(|| {
+            let why = format!("{} has no bytes", self.recording.tensors[id.index()].name);
+            BackendError::Failed { backend: NAME, why }
+        })
+    }
+
+    /// The values of an f32 weight.
+    pub(crate) fn values(&self, id: TensorId) -> Result<Vec<f32>, BackendError> {
+        let bytes = self.bytes(id)?;
+        Ok(bytes.as_chunks::<4>().0.iter().map(|&b| f32::from_le_bytes(b)).collect())
+    }
+
+    /// Most rows of an activation.
+    fn max_rows(&self, kind: RowKind) -> usize {
+        match kind {
+            RowKind::Step => self.limits.max_rows,
+            RowKind::Logits => self.limits.max_logit_rows,
+        }
+    }
+
+    /// Space behind the activations.
+    fn extra(&mut self, bytes: usize) -> Result<usize, BackendError> {
+        let at = self.out.arena_bytes.next_multiple_of(hf2q_plan::ALIGNMENT);
+        let what = "the arena".to_owned();
+        self.out.arena_bytes = at.checked_add(bytes).ok_or(BackendError::OutOfMemory { what, bytes })?;
+        Ok(at)
+    }
+
+    /// The table of a rotation's cosines and sines, filled at the start of a step.
+    pub(crate) fn angles(&mut self, rope: &RopeParams) -> Result<Place, BackendError> {
+        if let Some((_, place)) = self.angles.iter().find(|(known, _)| known == rope) {
+            return Ok(*place);
+        }
+        let width = rope.dims / 2 * 2;
+        let at = self.extra(self.limits.max_rows * width * size_of::<f32>())?;
+        let place = Place { at, stride: width, width };
+        let factors = rope.factors.map(|id| self.values(id)).transpose()?;
+        let call = self.push(Box::new(Angles::new(rope, factors.as_deref(), place)));
+        self.out.phases[0].calls.push(call);
+        self.angles.push((*rope, place));
+        Ok(place)
+    }
+
+    /// The buffer with the quantized rows of an activation, each cut into `parts`.
+    pub(crate) fn quantize(&mut self, view: View, parts: usize) -> Result<usize, BackendError> {
+        if let Some((.., buffer)) = self.quantized.iter().find(|(v, p, _)| (*v, *p) == (view, parts)) {
+            return Ok(*buffer);
+        }
+        let x = self.operand(view)?;
+        let rows = self.max_rows(x.rows) * parts;
+        let wanted = QuantBuffer { rows, n_in: view.width / parts };
+        self.out.product_rows = self.out.product_rows.max(rows);
+        let is_free = |b: usize| self.quantized.iter().all(|&(.., used)| used != b);
+        let free = (0..self.out.quantized.len()).find(|&b| self.out.quantized[b] == wanted && is_free(b));
+        let buffer = free.unwrap_or_else(|| {
+            self.out.quantized.push(wanted);
+            self.out.quantized.len() - 1
+        });
+        let call = self.push(Box::new(Quantize { x, parts, into: buffer }));
+        self.before.push(call);
+        self.quantized.push((view, parts, buffer));
+        Ok(buffer)
+    }
+
+    /// The lists of rows of each expert.
+    pub(crate) fn expert_rows(&mut self, view: View, experts: usize) -> Result<GroupTable, BackendError> {
+        if let Some((_, table)) = self.tables.iter().find(|(v, t)| *v == view && t.experts == experts) {
+            return Ok(*table);
+        }
+        let x = self.operand(view)?;
+        let capacity = self.max_rows(x.rows) * view.width;
+        let at = self.extra(GroupTable::words(experts, capacity) * size_of::<u32>())?;
+        let table = GroupTable { at, experts, capacity };
+        let call = self.push(Box::new(ListRows { experts: x, table }));
+        self.before.push(call);
+        self.tables.push((view, table));
+        Ok(table)
+    }
+
+    /// For errors about an operation.
+    pub(crate) fn unsupported(op: &NamedOp, why: String) -> BackendError {
+        BackendError::Unsupported { backend: NAME, op: op.name.clone(), why }
+    }
+}

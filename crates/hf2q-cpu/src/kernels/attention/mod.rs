@@ -1,0 +1,260 @@
+//! Attention over cached keys and values.
+//!
+//! A row's keys are visited in ascending position in blocks of [`PAGE`]. Per block and query head: scores, each one
+//! chain of multiply-adds along the head; the new maximum; the old sums rescaled; the block's exponentials added in a
+//! fixed tree, its values in ascending position. Positions that a row does not see take no part. All of that is the
+//! row's own, so it does not matter which rows and heads are computed together.
+
+mod block;
+mod product;
+mod softmax;
+
+use std::ops::Range;
+
+use hf2q_plan::{Group, PAGE};
+
+use self::block::Block;
+use self::product::{Product, product};
+use self::softmax::{Running, update};
+use crate::call::{Context, Operand, Scratch, VectorCall, Work};
+use crate::simd::{LANES, Simd};
+use crate::step::StepData;
+
+/// See [`hf2q_plan::Attention`]. A unit is a chunk of rows and some query heads that share a KV head; the chunks that
+/// see most come first.
+pub(crate) struct Attention {
+    pub(crate) q: Operand,
+    pub(crate) out: Operand,
+    pub(crate) cache: usize,
+    pub(crate) group_index: usize,
+    pub(crate) group: Group,
+    pub(crate) shape: Shape,
+    pub(crate) scores: ScoreParams,
+    pub(crate) threads: usize,
+}
+
+/// Heads and their width.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) heads: usize,
+    pub(crate) kv_heads: usize,
+    pub(crate) head_dim: usize,
+}
+
+/// What is done to a dot product.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScoreParams {
+    pub(crate) scale: f32,
+    pub(crate) softcap: Option<f32>,
+}
+
+/// Buffers of one thread.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    /// `[queries][PAGE]`: scores, then exponentials.
+    scores: Vec<f32>,
+    /// `[queries][padded head_dim]`: weighted sums of values.
+    sums: Vec<f32>,
+    running: Vec<Running>,
+    block: block::Buffers,
+}
+
+/// What one unit computes. Query `i` is head `heads.start + i % heads.len()` of row `rows.start + i / heads.len()`.
+struct Unit {
+    rows: Range<usize>,
+    kv_head: usize,
+    heads: Range<usize>,
+}
+
+/// Queries that are computed together.
+const TILE: usize = 6;
+
+impl Attention {
+    /// Parts into which the query heads of a KV head are cut where there are few chunks.
+    fn parts(&self, step: &StepData) -> usize {
+        let sharing = self.shape.heads / self.shape.kv_heads;
+        let units = (step.chunks.len() * self.shape.kv_heads).max(1);
+        let wanted = (2 * self.threads).div_ceil(units).min(sharing);
+        // Parts of equal size.
+        (1..=wanted).rev().find(|&n| sharing.is_multiple_of(n)).unwrap_or(1)
+    }
+
+    fn unit(&self, step: &StepData, unit: usize) -> Unit {
+        let parts = self.parts(step);
+        let per_chunk = parts * self.shape.kv_heads;
+        let chunk = step.chunks.len() - 1 - unit / per_chunk;
+        let kv_head = unit % per_chunk / parts;
+        let sharing = self.shape.heads / self.shape.kv_heads;
+        let each = sharing / parts;
+        let first = kv_head * sharing + unit % parts * each;
+        Unit { rows: step.chunks[chunk].clone(), kv_head, heads: first..first + each }
+    }
+}
+
+impl VectorCall for Attention {
+    fn work(&self, step: &StepData) -> Work {
+        let parts = self.parts(step);
+        let units = step.chunks.len() * self.shape.kv_heads * parts;
+        let seen: usize = (0..step.step.len()).map(|r| step.visible(&self.group, r).len()).sum();
+        let total = (seen * self.shape.heads) as f32 * (self.shape.head_dim as f32 * 0.05 + 2.0);
+        Work::new(units, total / units as f32)
+    }
+
+    #[inline(always)]
+    fn run<S: Simd>(&self, s: S, cx: &Context<'_>, units: Range<usize>, scratch: &mut Scratch) {
+        for unit in units {
+            let unit = self.unit(cx.step, unit);
+            Running::start(&mut scratch.attention, unit.rows.len() * unit.heads.len(), self.stride());
+            let work = Span { call: self, cx, unit, s };
+            work.blocks(&mut scratch.attention);
+            work.finish(&scratch.attention);
+        }
+    }
+}
+
+impl Attention {
+    fn stride(&self) -> usize {
+        self.shape.head_dim.next_multiple_of(LANES)
+    }
+}
+
+/// A unit being computed.
+struct Span<'a, S> {
+    call: &'a Attention,
+    cx: &'a Context<'a>,
+    unit: Unit,
+    s: S,
+}
+
+impl<S: Simd> Span<'_, S> {
+    /// All blocks that a row of the unit sees.
+    #[inline(always)]
+    fn blocks(&self, buffers: &mut Buffers) {
+        let (step, group) = (self.cx.step, &self.call.group);
+        let Range { start, end } = self.unit.rows;
+        let first = step.visible(group, start).start / PAGE;
+        let last = step.position(end - 1) / PAGE;
+        // A block's values are widened where that is made up for by the number of queries that use it.
+        let wide = (end - start) * self.unit.heads.len() > TILE;
+        let mut i = first;
+        while i <= last {
+            let rows = self.rows_seeing(i);
+            let mut held = std::mem::take(&mut buffers.block);
+            let block = Block::find(self.s, self.cx, (self.call, &self.unit), (i, wide), &mut held);
+            let sharing = self.unit.heads.len();
+            let mut query = (rows.start - start) * sharing;
+            let end = (rows.end - start) * sharing;
+            while query < end {
+                let count = (end - query).min(TILE);
+                self.tile(&block, query..query + count, buffers);
+                query += count;
+            }
+            buffers.block = held;
+            i += 1;
+        }
+    }
+
+    /// Rows of the unit that see a position of block `i`. Positions ascend, so they lie side by side.
+    #[inline(always)]
+    fn rows_seeing(&self, i: usize) -> Range<usize> {
+        let Range { mut start, mut end } = self.unit.rows;
+        while start < end && self.seen(start, i).is_empty() {
+            start += 1;
+        }
+        while start < end && self.seen(end - 1, i).is_empty() {
+            end -= 1;
+        }
+        start..end
+    }
+
+    /// Keys of block `i` that a row sees, counted within the block.
+    #[inline(always)]
+    fn seen(&self, row: usize, i: usize) -> Range<usize> {
+        let visible = self.cx.step.visible(&self.call.group, row);
+        let first = i * PAGE;
+        let low = visible.start.max(first) - first;
+        low..visible.end.clamp(first, first + PAGE) - first
+    }
+
+    #[inline(always)]
+    fn row_of(&self, query: usize) -> usize {
+        self.unit.rows.start + query / self.unit.heads.len()
+    }
+
+    /// Adds one block to some queries.
+    #[inline(always)]
+    fn tile(&self, block: &Block, queries: Range<usize>, buffers: &mut Buffers) {
+        let (s, shape) = (self.s, self.call.shape);
+        let q = self.cx.view(self.call.q.place);
+        let count = queries.len();
+        let mut inputs = [&[][..]; TILE];
+        let mut seen = [(0, 0); TILE];
+        let mut common = (0, PAGE);
+        for (i, query) in queries.clone().enumerate() {
+            let (row, head) = (self.row_of(query), self.unit.heads.start + query % self.unit.heads.len());
+            inputs[i] = q.columns(row, head * shape.head_dim..(head + 1) * shape.head_dim);
+            let Range { start, end } = self.seen(row, block.index);
+            seen[i] = (start, end);
+            common = (common.0.max(start), common.1.min(end));
+        }
+        let scores = &mut buffers.scores[..count * PAGE];
+        scores.fill(0.0);
+        let keys = Product { b: block.keys, stride: PAGE, inner: (0, shape.head_dim), width: PAGE };
+        product(s, &inputs[..count], &keys, scores);
+        let stride = self.call.stride();
+        let sums = &mut buffers.sums[queries.start * stride..queries.end * stride];
+        let running = &mut buffers.running[queries];
+        for i in 0..count {
+            let scores = &mut scores[i * PAGE..(i + 1) * PAGE];
+            let sums = &mut sums[i * stride..(i + 1) * stride];
+            update(s, (scores, seen[i]), &self.call.scores, (&mut running[i], sums));
+        }
+        self.values(block, (scores, &seen[..count]), common, sums);
+    }
+
+    /// Adds weighted values: the positions that all queries see together, the rest for each query.
+    #[inline(always)]
+    fn values(
+        &self,
+        block: &Block,
+        (weights, seen): (&[f32], &[(usize, usize)]),
+        common: (usize, usize),
+        sums: &mut [f32],
+    ) {
+        let stride = self.call.stride();
+        let mut inputs = [&[][..]; TILE];
+        let mut i = 0;
+        while i < seen.len() {
+            inputs[i] = &weights[i * PAGE..(i + 1) * PAGE];
+            i += 1;
+        }
+        let values = |inner| Product { b: block.values, stride, inner, width: stride };
+        let shared = common.0 < common.1;
+        for (i, &(low, high)) in seen.iter().enumerate() {
+            let inner = (low, if shared { common.0 } else { high });
+            product(self.s, &inputs[i..=i], &values(inner), &mut sums[i * stride..(i + 1) * stride]);
+        }
+        if shared {
+            product(self.s, &inputs[..seen.len()], &values(common), sums);
+            for (i, &(_, high)) in seen.iter().enumerate() {
+                let rest = values((common.1, high));
+                product(self.s, &inputs[i..=i], &rest, &mut sums[i * stride..(i + 1) * stride]);
+            }
+        }
+    }
+
+    /// Writes the quotients.
+    #[inline(always)]
+    fn finish(&self, buffers: &Buffers) {
+        let out = self.cx.view(self.call.out.place);
+        let (head_dim, stride) = (self.call.shape.head_dim, self.call.stride());
+        for (query, running) in buffers.running.iter().enumerate() {
+            let head = self.unit.heads.start + query % self.unit.heads.len();
+            let out = out.columns_mut(self.row_of(query), head * head_dim..(head + 1) * head_dim);
+            let inverse = 1.0 / running.total;
+            for (o, &x) in out.iter_mut().zip(&buffers.sums[query * stride..][..head_dim]) {
+                *o = x * inverse;
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Matrix products with float weights.
+//!
+//! An element is the sum over sixteen lanes: lane `i` adds products `i`, `i + 16`, … of the row in that order, and the
+//! lanes are added in a fixed tree. That depends on the row's length alone.
+
+use std::ops::Range;
+
+use hf2q_gguf::{Bytes, TensorType};
+
+use super::picks::{ExpertShape, GroupTable, Picks};
+use crate::call::{Context, Operand, Scratch, VectorCall, Work};
+use crate::memory::Rows;
+use crate::simd::{Kernel, LANES, Simd};
+use crate::step::StepData;
+
+/// Columns of a unit.
+const COLUMNS: usize = 16;
+
+/// Rows of a unit, so that they stay in the second cache while columns pass.
+const ROWS: usize = 64;
+
+/// A stack of matrices of [`is_float`] type.
+pub(crate) struct Matrix {
+    pub(crate) bytes: Bytes,
+    pub(crate) ty: TensorType,
+    pub(crate) n_in: usize,
+    pub(crate) n_out: usize,
+}
+
+/// See [`hf2q_plan::MatMul`]. A unit is a block of the result.
+pub(crate) struct FloatMatMul {
+    pub(crate) x: Operand,
+    pub(crate) weight: Matrix,
+    pub(crate) out: Operand,
+}
+
+/// See [`hf2q_plan::ExpertMatMul`]. A unit is some columns of one expert's rows.
+pub(crate) struct FloatExpertMatMul {
+    pub(crate) x: Operand,
+    pub(crate) weight: Matrix,
+    pub(crate) out: Operand,
+    pub(crate) shape: ExpertShape,
+    pub(crate) table: GroupTable,
+}
+
+/// Whether this file multiplies with weights of a type.
+pub(crate) fn is_float(ty: TensorType) -> bool {
+    matches!(ty, TensorType::F32 | TensorType::F16 | TensorType::Bf16)
+}
+
+/// Nanoseconds of a product of some rows with [`COLUMNS`] columns: memory bounds few rows, arithmetic many.
+fn nanoseconds(weight: &Matrix, rows: usize) -> f32 {
+    let weights = (weight.n_in * COLUMNS) as f32;
+    weights * (0.2 + 0.04 * rows as f32)
+}
+
+impl VectorCall for FloatMatMul {
+    fn work(&self, step: &StepData) -> Work {
+        let rows = step.count(self.x.rows);
+        let units = rows.div_ceil(ROWS) * self.weight.n_out.div_ceil(COLUMNS);
+        Work::new(units, nanoseconds(&self.weight, rows.min(ROWS)))
+    }
+
+    #[inline(always)]
+    fn run<S: Simd>(&self, s: S, cx: &Context<'_>, units: Range<usize>, _scratch: &mut Scratch) {
+        let (x, out, count) = (cx.view(self.x.place), cx.view(self.out.place), cx.count(self.x));
+        let per_block = self.weight.n_out.div_ceil(COLUMNS);
+        for unit in units {
+            let first = unit / per_block * ROWS;
+            let rows = (count - first).min(ROWS);
+            let block = Block { x, out, picks: Picks::All(first), rows };
+            let column = unit % per_block * COLUMNS;
+            s.outline(Multiply { block, weight: &self.weight, matrix: 0, column });
+        }
+    }
+}
+
+impl VectorCall for FloatExpertMatMul {
+    fn work(&self, step: &StepData) -> Work {
+        let entries = step.count(self.x.rows) * self.shape.top_k;
+        let active = entries.min(self.table.experts);
+        let units = active * self.weight.n_out.div_ceil(COLUMNS);
+        Work::new(units, nanoseconds(&self.weight, entries.div_ceil(active.max(1))))
+    }
+
+    #[inline(always)]
+    fn run<S: Simd>(&self, s: S, cx: &Context<'_>, units: Range<usize>, _scratch: &mut Scratch) {
+        let (x, out) = (cx.view(self.x.place), cx.view(self.out.place));
+        let per_expert = self.weight.n_out.div_ceil(COLUMNS);
+        for unit in units {
+            let Some(found) = self.table.get(cx, unit / per_expert) else { continue };
+            let picks = Picks::Expert(found.entries, self.shape);
+            let block = Block { x, out, picks, rows: found.entries.len() };
+            let column = unit % per_expert * COLUMNS;
+            s.outline(Multiply { block, weight: &self.weight, matrix: found.expert, column });
+        }
+    }
+}
+
+/// Rows of a product.
+struct Block<'a> {
+    x: Rows<'a>,
+    out: Rows<'a>,
+    picks: Picks<'a>,
+    rows: usize,
+}
+
+/// Writes [`COLUMNS`] columns from `column` on, or as many as there are.
+struct Multiply<'a> {
+    block: Block<'a>,
+    weight: &'a Matrix,
+    /// Which of the stack.
+    matrix: usize,
+    column: usize,
+}
+
+impl Kernel for Multiply<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        match self.weight.ty {
+            TensorType::F16 => columns::<S, F16>(s, &self),
+            TensorType::Bf16 => columns::<S, Bf16>(s, &self),
+            _ => columns::<S, F32>(s, &self),
+        }
+    }
+}
+
+/// How a vector of weights is read.
+trait Element {
+    const BYTES: usize;
+
+    /// # Safety
+    /// `LANES · BYTES` bytes from `from` must be readable.
+    #[expect(unsafe_code, reason = "reads through pointers: the contract is above")]
+    unsafe fn read<S: Simd>(s: S, from: *const u8) -> S::V;
+}
+
+/// Defines an [`Element`].
+macro_rules! element {
+    ($name:ident, $bytes:expr, $read:ident) => {
+        struct $name;
+
+        #[expect(unsafe_code, reason = "reads through pointers, as the trait says")]
+        impl Element for $name {
+            const BYTES: usize = $bytes;
+
+            #[inline(always)]
+            unsafe fn read<S: Simd>(s: S, from: *const u8) -> S::V {
+                // SAFETY: the contract of the trait is that of the method.
+                unsafe { s.$read(from) }
+            }
+        }
+    };
+}
+
+element!(F32, 4, read_f32);
+element!(F16, 2, read_f16);
+element!(Bf16, 2, read_bf16);
+
+#[inline(always)]
+fn columns<S: Simd, E: Element>(s: S, m: &Multiply<'_>) {
+    let Matrix { bytes, n_in, n_out, .. } = m.weight;
+    let row_bytes = n_in * E::BYTES;
+    let bytes = &bytes[m.matrix * n_out * row_bytes..][..n_out * row_bytes];
+    let end = (m.column + COLUMNS).min(*n_out);
+    let mut c = m.column;
+    while c + 4 <= end {
+        let weights = Weights { bytes: &bytes[c * row_bytes..][..4 * row_bytes], n_in: *n_in };
+        rows::<S, E, 4>(s, &m.block, &weights, c);
+        c += 4;
+    }
+    while c < end {
+        let weights = Weights { bytes: &bytes[c * row_bytes..][..row_bytes], n_in: *n_in };
+        rows::<S, E, 1>(s, &m.block, &weights, c);
+        c += 1;
+    }
+}
+
+/// Neighbouring rows of a weight matrix.
+struct Weights<'a> {
+    bytes: &'a [u8],
+    n_in: usize,
+}
+
+#[inline(always)]
+fn rows<S: Simd, E: Element, const N: usize>(s: S, block: &Block<'_>, weights: &Weights<'_>, column: usize) {
+    let mut row = 0;
+    while S::WIDE && row + 6 <= block.rows {
+        tile::<S, E, 6, N>(s, (block, row), weights, column);
+        row += 6;
+    }
+    while row + 2 <= block.rows {
+        tile::<S, E, 2, N>(s, (block, row), weights, column);
+        row += 2;
+    }
+    if row < block.rows {
+        tile::<S, E, 1, N>(s, (block, row), weights, column);
+    }
+}
+
+/// `M` rows of the block times `N` weight rows.
+#[inline(always)]
+#[expect(unsafe_code, reason = "bounds are checked once for the whole tile")]
+fn tile<S: Simd, E: Element, const M: usize, const N: usize>(
+    s: S,
+    (block, row): (&Block<'_>, usize),
+    weights: &Weights<'_>,
+    column: usize,
+) {
+    let n_in = weights.n_in;
+    assert!(weights.bytes.len() == N * n_in * E::BYTES, "a tile of weights");
+    let mut inputs = [&[][..]; M];
+    let mut m = 0;
+    while m < M {
+        let (row, columns) = block.picks.input(row + m, n_in);
+        inputs[m] = block.x.columns(row, columns);
+        m += 1;
+    }
+    let mut sums = [[s.splat(0.0); N]; M];
+    let mut k = 0;
+    while k + LANES <= n_in {
+        let mut w = [s.splat(0.0); N];
+        for (n, w) in w.iter_mut().enumerate() {
+            // SAFETY: row `n` of the weights has `n_in` elements, checked above, of which these are sixteen.
+            *w = unsafe { E::read(s, weights.bytes.as_ptr().add((n * n_in + k) * E::BYTES)) };
+        }
+        for m in 0..M {
+            // SAFETY: every input has `n_in` elements, as `Picks::input` says.
+            let x = unsafe { s.read_f32(inputs[m].as_ptr().add(k).cast()) };
+            for n in 0..N {
+                sums[m][n] = s.fma(x, w[n], sums[m][n]);
+            }
+        }
+        k += LANES;
+    }
+    if k < n_in {
+        tail::<S, E, M, N>(s, &inputs, (weights, k), &mut sums);
+    }
+    for (m, sums) in sums.iter().enumerate() {
+        let (row, first) = block.picks.output(row + m);
+        let out = block.out.columns_mut(row, first + column..first + column + N);
+        for (out, &sum) in out.iter_mut().zip(sums) {
+            *out = s.sum(sum);
+        }
+    }
+}
+
+/// The last columns, fewer than sixteen.
+#[inline(always)]
+#[expect(unsafe_code, reason = "weights are read as vectors")]
+fn tail<S: Simd, E: Element, const M: usize, const N: usize>(
+    s: S,
+    inputs: &[&[f32]; M],
+    (weights, k): (&Weights<'_>, usize),
+    sums: &mut [[S::V; N]; M],
+) {
+    for n in 0..N {
+        let rest = &weights.bytes[(n * weights.n_in + k) * E::BYTES..(n + 1) * weights.n_in * E::BYTES];
+        let mut padded = [0; LANES * 4];
+        padded[..rest.len()].copy_from_slice(rest);
+        // SAFETY: the array holds sixteen elements of the widest type.
+        let w = unsafe { E::read(s, padded.as_ptr()) };
+        for (input, sums) in inputs.iter().zip(sums.iter_mut()) {
+            sums[n] = s.fma(s.load_part(&input[k..]), w, sums[n]);
+        }
+    }
+}

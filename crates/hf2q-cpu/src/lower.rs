@@ -1,0 +1,198 @@
+//! One operation becomes one call.
+
+use hf2q_gguf::TensorType;
+use hf2q_plan::{
+    Add, Attention, BackendError, Embed, ExpertInput, ExpertMatMul, ExpertSum, Glu, KvStore, MatMul, NamedOp,
+    NormAdd, NormRope, Op, RmsNorm, Rope, RopeParams, Route, Scale, SelectRows, SoftCap, TensorId, View,
+};
+
+use crate::call::Call;
+use crate::compile::Compiler;
+use crate::kernels::attention::{self, ScoreParams, Shape};
+use crate::kernels::float_mat_mul::{FloatExpertMatMul, FloatMatMul, Matrix, is_float};
+use crate::kernels::norm::NormParams;
+use crate::kernels::picks::ExpertShape;
+use crate::kernels::quantized::{QuantizedExpertMatMul, QuantizedMatMul};
+use crate::kernels::rope::Turn;
+use crate::kernels::{
+    elementwise, embed, expert_sum, glu, kv_store, norm, quant_mat_mul, rope, route, select_rows,
+};
+
+type Lowered = Result<Box<dyn Call>, BackendError>;
+
+/// Prepares an operation, and what it needs beforehand.
+pub(crate) fn lower(c: &mut Compiler<'_>, op: &NamedOp) -> Lowered {
+    match &op.op {
+        Op::Embed(o) => embed(c, op, o),
+        Op::RmsNorm(o) => rms_norm(c, o),
+        Op::NormAdd(o) => norm_add(c, o),
+        Op::NormRope(o) => norm_rope(c, o),
+        Op::Rope(o) => rotate(c, o),
+        Op::MatMul(o) => mat_mul(c, op, o),
+        Op::ExpertMatMul(o) => expert_mat_mul(c, op, o),
+        Op::KvStore(o) => kv_store(c, o),
+        Op::Attention(o) => attention(c, o),
+        Op::Add(o) => add(c, o),
+        Op::Scale(o) => scale(c, o),
+        Op::SoftCap(o) => soft_cap(c, o),
+        Op::Glu(o) => glu(c, o),
+        Op::Route(o) => route(c, o),
+        Op::ExpertSum(o) => expert_sum(c, o),
+        Op::SelectRows(o) => select_rows(c, o),
+    }
+}
+
+fn rms_norm(c: &Compiler<'_>, o: &RmsNorm) -> Lowered {
+    let params = norm_params(c, o.weight, o.eps)?;
+    Ok(Box::new(norm::RmsNorm { x: c.operand(o.x)?, out: c.operand(o.out)?, group: o.group, params }))
+}
+
+fn norm_add(c: &Compiler<'_>, o: &NormAdd) -> Lowered {
+    Ok(Box::new(norm::NormAdd {
+        x: c.operand(o.x)?,
+        residual: c.operand(o.residual)?,
+        out: c.operand(o.out)?,
+        params: norm_params(c, o.weight, o.eps)?,
+    }))
+}
+
+fn norm_rope(c: &mut Compiler<'_>, o: &NormRope) -> Lowered {
+    Ok(Box::new(rope::NormRope {
+        x: c.operand(o.x)?,
+        out: c.operand(o.out)?,
+        params: norm_params(c, o.weight, o.eps)?,
+        turn: turn(c, o.head_dim, &o.rope)?,
+    }))
+}
+
+fn rotate(c: &mut Compiler<'_>, o: &Rope) -> Lowered {
+    let turn = turn(c, o.head_dim, &o.rope)?;
+    Ok(Box::new(rope::Rope { x: c.operand(o.x)?, out: c.operand(o.out)?, turn }))
+}
+
+fn add(c: &Compiler<'_>, o: &Add) -> Lowered {
+    Ok(Box::new(elementwise::Add { a: c.operand(o.a)?, b: c.operand(o.b)?, out: c.operand(o.out)? }))
+}
+
+fn soft_cap(c: &Compiler<'_>, o: &SoftCap) -> Lowered {
+    Ok(Box::new(elementwise::SoftCap { x: c.operand(o.x)?, out: c.operand(o.out)?, cap: o.cap }))
+}
+
+fn route(c: &Compiler<'_>, o: &Route) -> Lowered {
+    Ok(Box::new(route::Route {
+        logits: c.operand(o.logits)?,
+        experts: c.operand(o.experts)?,
+        weights: c.operand(o.weights)?,
+        renormalize: o.renormalize,
+        expert_scale: o.expert_scale.map(|id| c.values(id)).transpose()?,
+    }))
+}
+
+fn expert_sum(c: &Compiler<'_>, o: &ExpertSum) -> Lowered {
+    let (x, weights) = (c.operand(o.x)?, c.operand(o.weights)?);
+    Ok(Box::new(expert_sum::ExpertSum { x, weights, out: c.operand(o.out)? }))
+}
+
+fn select_rows(c: &Compiler<'_>, o: &SelectRows) -> Lowered {
+    Ok(Box::new(select_rows::SelectRows { x: c.operand(o.x)?, out: c.operand(o.out)? }))
+}
+
+fn embed(c: &Compiler<'_>, op: &NamedOp, o: &Embed) -> Lowered {
+    let w = c.recording.weight(o.table);
+    let row_bytes = w.ty.row_bytes(w.cols).filter(|_| hf2q_quant::can_decode(w.ty));
+    let Some(row_bytes) = row_bytes else {
+        return Err(Compiler::unsupported(op, format!("a table of type {} cannot be decoded", w.ty)));
+    };
+    let (table, out) = (c.bytes(o.table)?, c.operand(o.out)?);
+    Ok(Box::new(embed::Embed { table, ty: w.ty, row_bytes, out, scale: o.scale }))
+}
+
+fn norm_params(c: &Compiler<'_>, weight: Option<TensorId>, eps: f32) -> Result<NormParams, BackendError> {
+    Ok(NormParams { weight: weight.map(|id| c.values(id)).transpose()?, eps })
+}
+
+fn turn(c: &mut Compiler<'_>, head_dim: usize, rope: &RopeParams) -> Result<Turn, BackendError> {
+    Ok(Turn { head_dim, pairing: rope.pairing, table: c.angles(rope)? })
+}
+
+fn matrix(c: &Compiler<'_>, id: TensorId) -> Result<Matrix, BackendError> {
+    let w = c.recording.weight(id);
+    Ok(Matrix { bytes: c.bytes(id)?, ty: w.ty, n_in: w.cols, n_out: w.rows })
+}
+
+fn no_product(op: &NamedOp, ty: TensorType, n_in: usize) -> BackendError {
+    let why = format!(
+        "no product with {ty} rows of {n_in}; f32, f16, bf16 and quantized types of whole blocks have one"
+    );
+    Compiler::unsupported(op, why)
+}
+
+fn mat_mul(c: &mut Compiler<'_>, op: &NamedOp, o: &MatMul) -> Lowered {
+    let (x, out, weight) = (c.operand(o.x)?, c.operand(o.out)?, matrix(c, o.weight)?);
+    if is_float(weight.ty) {
+        return Ok(Box::new(FloatMatMul { x, weight, out }));
+    }
+    if !quant_mat_mul::supports(weight.ty, weight.n_in) {
+        return Err(no_product(op, weight.ty, weight.n_in));
+    }
+    let from = c.quantize(o.x, 1)?;
+    Ok(Box::new(QuantizedMatMul { x, from, weight, out, threads: c.threads }))
+}
+
+fn expert_mat_mul(c: &mut Compiler<'_>, op: &NamedOp, o: &ExpertMatMul) -> Lowered {
+    let (x, out, weight) = (c.operand(o.x)?, c.operand(o.out)?, matrix(c, o.weight)?);
+    let top_k = o.experts.width;
+    let table = c.expert_rows(o.experts, c.recording.weight(o.weight).experts)?;
+    let shape = ExpertShape { top_k, input: o.input, n_out: weight.n_out };
+    if is_float(weight.ty) {
+        return Ok(Box::new(FloatExpertMatMul { x, weight, out, shape, table }));
+    }
+    if !quant_mat_mul::supports(weight.ty, weight.n_in) {
+        return Err(no_product(op, weight.ty, weight.n_in));
+    }
+    if out.place.stride != out.place.width {
+        return Err(Compiler::unsupported(op, "the result is a part of a tensor, not all of it".to_owned()));
+    }
+    let parts = if o.input == ExpertInput::Shared { 1 } else { top_k };
+    let from = c.quantize(o.x, parts)?;
+    Ok(Box::new(QuantizedExpertMatMul { x, from, weight, out, shape, table }))
+}
+
+fn kv_store(c: &Compiler<'_>, o: &KvStore) -> Lowered {
+    let group = c.recording.cache(o.cache).group.index();
+    Ok(Box::new(kv_store::KvStore { k: c.operand(o.k)?, v: c.operand(o.v)?, cache: o.cache.index(), group }))
+}
+
+fn attention(c: &Compiler<'_>, o: &Attention) -> Lowered {
+    let cache = c.recording.cache(o.cache);
+    let group_index = cache.group.index();
+    Ok(Box::new(attention::Attention {
+        q: c.operand(o.q)?,
+        out: c.operand(o.out)?,
+        cache: o.cache.index(),
+        group_index,
+        group: c.recording.groups[group_index].clone(),
+        shape: Shape { heads: o.heads, kv_heads: cache.kv_heads, head_dim: cache.head_dim },
+        scores: ScoreParams { scale: o.scale, softcap: o.softcap },
+        threads: c.threads,
+    }))
+}
+
+fn scale(c: &Compiler<'_>, o: &Scale) -> Lowered {
+    let by = o.by.map(|id| c.values(id)).transpose()?.and_then(|v| v.first().copied());
+    let factor = o.factor * by.unwrap_or(1.0);
+    Ok(Box::new(elementwise::Scale { x: c.operand(o.x)?, out: c.operand(o.out)?, factor }))
+}
+
+fn glu(c: &Compiler<'_>, o: &Glu) -> Lowered {
+    // The kernel picks each group's columns itself.
+    let wide = |v: View| View { width: o.groups.saturating_sub(1) * o.stride + v.width, ..v };
+    Ok(Box::new(glu::Glu {
+        gate: c.operand(wide(o.gate))?,
+        up: c.operand(wide(o.up))?,
+        out: c.operand(o.out)?,
+        act: o.act,
+        groups: o.groups.max(1),
+        stride: o.stride,
+    }))
+}

@@ -1,0 +1,172 @@
+//! How a step's work is cut into tasks.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::call::Call;
+use crate::compile::Phase;
+use crate::step::StepData;
+
+/// Nanoseconds below which a phase is not worth a barrier: the caller's thread runs it alone.
+const ALONE: f32 = 4_000.0;
+
+/// Nanoseconds of a task: not so short that claiming it counts, not so long that threads wait for the last one.
+const TASK: Range<f32> = 4_000.0..100_000.0;
+
+/// Tasks that each thread gets of a phase, if they do not become too short.
+const SHARES: f32 = 8.0;
+
+/// Part of a stage: one call.
+#[derive(Debug)]
+struct Piece {
+    call: usize,
+    units: usize,
+    /// Units of a task.
+    grain: usize,
+    tasks: usize,
+}
+
+/// Work between two barriers.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    pieces: Range<usize>,
+    /// Run by thread 0 alone, piece by piece.
+    alone: bool,
+    /// The next task to be claimed.
+    next: AtomicUsize,
+    pub(crate) wave: usize,
+}
+
+/// Some units of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub(crate) call: usize,
+    pub(crate) units: Range<usize>,
+}
+
+/// The stages of a step.
+#[derive(Debug, Default)]
+pub(crate) struct Schedule {
+    pieces: Vec<Piece>,
+    pub(crate) stages: Vec<Stage>,
+}
+
+/// How a schedule is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Policy {
+    pub(crate) threads: usize,
+    /// Whether each wave of the plan must end with a stage, for observers.
+    pub(crate) by_wave: bool,
+}
+
+impl Schedule {
+    pub(crate) fn build(
+        &mut self,
+        phases: &[Phase],
+        calls: &[Box<dyn Call>],
+        step: &StepData,
+        policy: Policy,
+    ) {
+        self.pieces.clear();
+        self.stages.clear();
+        for phase in phases {
+            self.phase(phase, calls, step, policy);
+        }
+    }
+
+    fn phase(&mut self, phase: &Phase, calls: &[Box<dyn Call>], step: &StepData, policy: Policy) {
+        let first = self.pieces.len();
+        let works = phase.calls.iter().map(|&call| (call, calls[call].work(step)));
+        let works: Vec<_> = works.filter(|(_, work)| work.units > 0).collect();
+        let total: f32 = works.iter().map(|(_, w)| w.units as f32 * w.nanoseconds).sum();
+        let target = (total / (policy.threads as f32 * SHARES)).clamp(TASK.start, TASK.end);
+        let mut tasks = 0;
+        for (call, work) in works {
+            let grain = ((target / work.nanoseconds.max(1.0)) as usize).max(1);
+            let piece = Piece { call, units: work.units, grain, tasks: work.units.div_ceil(grain) };
+            tasks += piece.tasks;
+            self.pieces.push(piece);
+        }
+        let alone = policy.threads == 1 || total < ALONE || tasks <= 1;
+        let joins = |last: &Stage| alone && last.alone && (!policy.by_wave || last.wave == phase.wave);
+        match self.stages.last_mut().filter(|last| joins(last)) {
+            Some(last) => last.pieces.end = self.pieces.len(),
+            None => {
+                let pieces = first..self.pieces.len();
+                self.stages.push(Stage { pieces, alone, next: AtomicUsize::new(0), wave: phase.wave });
+            }
+        }
+    }
+
+    /// Calls `run` with every task of a stage that falls to a thread.
+    pub(crate) fn work_off(&self, stage: &Stage, thread: usize, mut run: impl FnMut(Task)) {
+        let pieces = &self.pieces[stage.pieces.clone()];
+        if stage.alone {
+            for piece in pieces.iter().filter(|_| thread == 0) {
+                run(Task { call: piece.call, units: 0..piece.units });
+            }
+            return;
+        }
+        loop {
+            let mut task = stage.next.fetch_add(1, Ordering::Relaxed);
+            let mut found = None;
+            for piece in pieces {
+                if task < piece.tasks {
+                    found = Some(piece);
+                    break;
+                }
+                task -= piece.tasks;
+            }
+            let Some(piece) = found else { return };
+            let start = task * piece.grain;
+            run(Task { call: piece.call, units: start..(start + piece.grain).min(piece.units) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::{Context, Scratch, Work};
+
+    struct Fake(Work);
+
+    impl Call for Fake {
+        fn work(&self, _step: &StepData) -> Work {
+            self.0
+        }
+
+        fn run(&self, _cx: &Context<'_>, _units: Range<usize>, _scratch: &mut Scratch) {}
+    }
+
+    fn build(works: &[(usize, f32)], threads: usize) -> Schedule {
+        let fakes = works.iter().map(|&(units, ns)| Box::new(Fake(Work::new(units, ns))) as Box<dyn Call>);
+        let calls: Vec<_> = fakes.collect();
+        let phases: Vec<Phase> = (0..works.len()).map(|i| Phase { calls: vec![i], wave: i }).collect();
+        let mut schedule = Schedule::default();
+        let policy = Policy { threads, by_wave: false };
+        schedule.build(&phases, &calls, &StepData::new(1), policy);
+        schedule
+    }
+
+    #[test]
+    fn every_unit_is_run_once() {
+        let works = [(1, 50.0), (1000, 33.0), (7, 90_000.0), (3, 10.0), (2, 10.0)];
+        for threads in 1..5 {
+            let schedule = build(&works, threads);
+            let mut seen: Vec<Vec<usize>> = works.iter().map(|w| vec![0; w.0]).collect();
+            for stage in &schedule.stages {
+                for thread in 0..threads {
+                    schedule.work_off(stage, thread, |t| t.units.for_each(|u| seen[t.call][u] += 1));
+                }
+            }
+            assert!(seen.iter().flatten().all(|&n| n == 1), "{threads} threads: {seen:?}");
+        }
+    }
+
+    #[test]
+    fn small_phases_share_a_stage() {
+        let schedule = build(&[(1, 50.0), (4, 100.0), (1000, 100.0), (1, 10.0)], 2);
+        assert_eq!(schedule.stages.iter().map(|s| s.alone).collect::<Vec<_>>(), [true, false, true]);
+    }
+}
