@@ -41,7 +41,8 @@ impl Added {
         let text = |e: &Entry| &bytes[e.start as usize..e.end as usize];
         entries.sort_by(|a, b| text(a).cmp(text(b)));
         entries.dedup_by(|a, b| text(a) == text(b));
-        added.first = (0..=256).map(|b| entries.partition_point(|e| usize::from(text(e)[0]) < b) as u32).collect();
+        added.first =
+            (0..=256).map(|b| entries.partition_point(|e| usize::from(text(e)[0]) < b) as u32).collect();
         added
     }
 

@@ -20,11 +20,11 @@ pub(crate) enum CharClass {
 }
 
 /// One bit per code point.
-struct BitSet(Vec<u64>);
+pub(crate) struct BitSet(Vec<u64>);
 
 impl BitSet {
-    /// The members of a Unicode property such as `\p{L}`.
-    fn property(name: &str) -> Self {
+    /// The members of a character class, written as a regular expression.
+    pub(crate) fn property(name: &str) -> Self {
         let hir = regex_syntax::parse(name).expect("the pattern is one of our constants");
         let mut bits = vec![0; 0x11_0000 / 64];
         if let HirKind::Class(Class::Unicode(class)) = hir.kind() {
@@ -37,7 +37,7 @@ impl BitSet {
         Self(bits)
     }
 
-    fn has(&self, c: char) -> bool {
+    pub(crate) fn has(&self, c: char) -> bool {
         self.0[c as usize / 64] >> (c as u32 % 64) & 1 == 1
     }
 }

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::vocab::{Spelling, Vocab, unescape};
 use crate::error::TextError;
+use crate::vocab::{Spelling, Vocab, unescape};
 
 /// Decides which neighbours may merge.
 pub(crate) trait Rules {
@@ -28,7 +28,11 @@ impl Scores {
             return Err(TextError::Length { key: "tokenizer.ggml.scores", found: scores.len(), expected });
         }
         if let Some(id) = scores.iter().position(|s| s.is_nan()) {
-            return Err(TextError::Token { id, text: tokens[id].clone(), reason: "its score is not a number" });
+            return Err(TextError::Token {
+                id,
+                text: tokens[id].clone(),
+                reason: "its score is not a number",
+            });
         }
         Ok(Self { ranks: scores.iter().map(|s| descending(*s)).collect() })
     }

@@ -19,8 +19,21 @@ pub(crate) struct Special {
 
 /// Spellings of control tokens that end a turn or a text in models in use. Files often name only one of theirs.
 const STOP_NAMES: &[&str] = &[
-    "<end_of_turn>", "<turn|>", "<|tool_response>", "<eos>", "</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>",
-    "<|eom_id|>", "<|end_of_text|>", "<|end|>", "<|return|>", "<|call|>", "<EOT>", "<end_of_utterance>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<|tool_response>",
+    "<eos>",
+    "</s>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<EOT>",
+    "<end_of_utterance>",
 ];
 
 impl Special {
@@ -28,13 +41,18 @@ impl Special {
     ///
     /// # Errors
     /// An id outside the vocabulary.
-    pub(crate) fn new(parts: &TokenizerParts<'_>, vocab: &mut Vocab, add_bos: bool) -> Result<Self, TextError> {
+    pub(crate) fn new(
+        parts: &TokenizerParts<'_>,
+        vocab: &mut Vocab,
+        add_bos: bool,
+    ) -> Result<Self, TextError> {
         check_ids(parts, vocab.len())?;
         let ends = [parts.bos, parts.eos, parts.eot, parts.eom];
         let mut stop: Vec<u32> = ends[1..].iter().flatten().chain(&parts.stop_ids).copied().collect();
         for (id, text) in (0..).zip(parts.tokens) {
             let kind = vocab.kind(id).unwrap_or(TokenKind::Normal);
-            let named = matches!(kind, TokenKind::Normal | TokenKind::UserDefined) && ends.contains(&Some(id));
+            let named =
+                matches!(kind, TokenKind::Normal | TokenKind::UserDefined) && ends.contains(&Some(id));
             if is_disguised_control(kind, text) || (named && is_bracketed(text)) {
                 vocab.make_control(id);
             }
@@ -70,7 +88,10 @@ fn check_ids(parts: &TokenizerParts<'_>, tokens: usize) -> Result<(), TextError>
         ("tokenizer.ggml.unknown_token_id", parts.unknown),
     ];
     let stops = parts.stop_ids.iter().map(|id| (crate::parts::STOP_IDS_KEY, Some(*id)));
-    let bad = named.into_iter().chain(stops).find_map(|(key, id)| id.filter(|i| *i as usize >= tokens).map(|i| (key, i)));
+    let bad = named
+        .into_iter()
+        .chain(stops)
+        .find_map(|(key, id)| id.filter(|i| *i as usize >= tokens).map(|i| (key, i)));
     bad.map_or(Ok(()), |(key, id)| Err(TextError::IdRange { key, id: id.into(), tokens }))
 }
 

@@ -84,7 +84,13 @@ impl Tokenizer {
         };
         let added = added(&vocab, parts.tokens, spelling);
         let scores = matches!(model, Model::Scores(_));
-        Ok(Self { vocab, model, added, special, space_prefix: parts.add_space_prefix.unwrap_or(scores) && scores })
+        Ok(Self {
+            vocab,
+            model,
+            added,
+            special,
+            space_prefix: parts.add_space_prefix.unwrap_or(scores) && scores,
+        })
     }
 
     /// Encodes a text, with nothing added at its ends. User-defined tokens are matched either way.
@@ -128,7 +134,8 @@ impl Tokenizer {
 
     fn encode_spaced(&self, text: &str, parse: impl Fn(Range<usize>) -> bool) -> Vec<u32> {
         let accept = |id: u32, range: Range<usize>| !self.is_control(id) || parse(range);
-        let mut run = Run { tokenizer: self, merger: Merger::default(), ids: Vec::with_capacity(text.len() / 3) };
+        let mut run =
+            Run { tokenizer: self, merger: Merger::default(), ids: Vec::with_capacity(text.len() / 3) };
         let mut at = 0;
         while let Some(found) = self.added.find(text.as_bytes(), at, accept) {
             run.encode(&text[at..found.range.start]);

@@ -62,13 +62,21 @@ impl Vocab {
     ///
     /// # Errors
     /// Lengths that differ, unknown kinds, byte tokens that do not name a byte.
-    pub(crate) fn new(tokens: &[String], kinds: Option<&[i32]>, spelling: Spelling) -> Result<Self, TextError> {
+    pub(crate) fn new(
+        tokens: &[String],
+        kinds: Option<&[i32]>,
+        spelling: Spelling,
+    ) -> Result<Self, TextError> {
         let total: usize = tokens.iter().map(String::len).sum();
         if u32::try_from(total).is_err() || u32::try_from(tokens.len()).is_err() {
             return Err(TextError::VocabularySize { bytes: total });
         }
         if let Some(found) = kinds.map(<[i32]>::len).filter(|n| *n != tokens.len()) {
-            return Err(TextError::Length { key: "tokenizer.ggml.token_type", found, expected: tokens.len() });
+            return Err(TextError::Length {
+                key: "tokenizer.ggml.token_type",
+                found,
+                expected: tokens.len(),
+            });
         }
         let mut vocab = Self {
             bytes: Vec::with_capacity(total),
@@ -101,7 +109,9 @@ impl Vocab {
                 self.byte_ids[usize::from(byte)].get_or_insert(id);
             }
             TokenKind::Normal => unescape(text, spelling, &mut self.bytes),
-            TokenKind::UserDefined if spelling == Spelling::Spaces => unescape(text, spelling, &mut self.bytes),
+            TokenKind::UserDefined if spelling == Spelling::Spaces => {
+                unescape(text, spelling, &mut self.bytes)
+            }
             _ => self.bytes.extend_from_slice(text.as_bytes()),
         }
         self.ends.push(self.bytes.len() as u32);
@@ -204,7 +214,10 @@ mod tests {
     #[test]
     fn only_pieces_of_text_are_found() {
         let v = vocab(&["<eos>", "\u{2581}a", "<unused>", "b", "b"], &[3, 1, 5, 4, 1]).unwrap();
-        assert_eq!([v.find(b"<eos>"), v.find(b" a"), v.find(b"<unused>"), v.find(b"b")], [None, Some(1), None, Some(3)]);
+        assert_eq!(
+            [v.find(b"<eos>"), v.find(b" a"), v.find(b"<unused>"), v.find(b"b")],
+            [None, Some(1), None, Some(3)]
+        );
         assert_eq!(v.bytes(99), b"");
     }
 }

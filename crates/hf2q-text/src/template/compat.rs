@@ -30,6 +30,47 @@ pub(super) fn trim(value: StringInput<'_>, chars: Option<&str>) -> String {
     strip(value.as_str(), chars, End::Both).to_owned()
 }
 
+/// `str.title`: every letter after a character that is none becomes a capital.
+fn title(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut inside = false;
+    for c in text.chars() {
+        if inside {
+            out.extend(c.to_lowercase())
+        } else {
+            out.extend(c.to_uppercase())
+        }
+        inside = c.is_alphabetic();
+    }
+    out
+}
+
+fn swap_case(text: &str) -> String {
+    let swap =
+        |c: char| if c.is_uppercase() { c.to_lowercase().to_string() } else { c.to_uppercase().to_string() };
+    text.chars().map(swap).collect()
+}
+
+/// `expandtabs(tabsize=8)`.
+fn expand_tabs(state: &State, text: &str, args: &[Value]) -> Result<Value, Error> {
+    let (size,): (Option<usize>,) = from_args(args)?;
+    let size = size.unwrap_or(8);
+    let mut out = String::new();
+    let mut column = 0;
+    for c in text.chars() {
+        if c == '\t' {
+            let spaces = if size == 0 { 0 } else { size - column % size };
+            state.consume_fuel(spaces as u64)?;
+            out.extend(std::iter::repeat_n(' ', spaces));
+            column += spaces;
+        } else {
+            out.push(c);
+            column = if matches!(c, '\n' | '\r') { 0 } else { column + 1 };
+        }
+    }
+    Ok(out.into())
+}
+
 /// Called for methods that the engine does not know.
 pub(super) fn method(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
     let own = match value.kind() {
@@ -84,6 +125,11 @@ fn text_method(state: &State, text: &str, method: &str, args: &[Value]) -> Resul
             text[..at].chars().count().into()
         }
         "ljust" | "rjust" | "center" | "zfill" => return pad(state, text, method, args).map(Some),
+        "title" => title(text).into(),
+        "swapcase" => swap_case(text).into(),
+        "casefold" => text.to_lowercase().replace('ß', "ss").into(),
+        "expandtabs" => return expand_tabs(state, text, args).map(Some),
+        "encode" => Value::from_bytes(text.as_bytes().to_vec()),
         "isspace" => (!text.is_empty() && text.chars().all(is_space)).into(),
         _ => return Ok(None),
     };
@@ -105,7 +151,9 @@ fn split(text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
         return Ok(list(split_spaces(text, limit, left)));
     };
     let sep = sep.as_str().filter(|s| !s.is_empty());
-    let sep = sep.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "the separator must be a text that is not empty"))?;
+    let sep = sep.ok_or_else(|| {
+        Error::new(ErrorKind::InvalidOperation, "the separator must be a text that is not empty")
+    })?;
     if left {
         return Ok(list(text.splitn(limit, sep)));
     }
@@ -124,7 +172,8 @@ fn split_spaces(text: &str, limit: usize, left: bool) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = strip(text, None, if left { End::Left } else { End::Right });
     while !rest.is_empty() && parts.len() + 1 < limit {
-        let cut = if left { rest.split_once(is_space) } else { rest.rsplit_once(is_space).map(|(a, b)| (b, a)) };
+        let cut =
+            if left { rest.split_once(is_space) } else { rest.rsplit_once(is_space).map(|(a, b)| (b, a)) };
         let Some((part, tail)) = cut else { break };
         parts.push(part);
         rest = strip(tail, None, if left { End::Left } else { End::Right });
@@ -143,7 +192,8 @@ fn split_lines(text: &str, args: &[Value]) -> Result<Value, Error> {
     let (keep, kwargs): (Option<bool>, Kwargs) = from_args(args)?;
     let keep = keep.map_or_else(|| kwargs.get::<Option<bool>>("keepends"), |k| Ok(Some(k)))?.unwrap_or(false);
     kwargs.assert_all_used()?;
-    let is_break = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let is_break =
+        |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let mut lines = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -158,7 +208,8 @@ fn split_lines(text: &str, args: &[Value]) -> Result<Value, Error> {
     Ok(Value::from(lines))
 }
 
-fn pad(state: &State, text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
+/// `ljust`, `rjust`, `center` and `zfill`.
+pub(super) fn pad(state: &State, text: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
     let (width, fill): (i64, Option<char>) = from_args(args)?;
     let missing = usize::try_from(width).unwrap_or(0).saturating_sub(text.chars().count());
     state.consume_fuel(missing as u64)?;

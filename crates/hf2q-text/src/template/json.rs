@@ -3,6 +3,8 @@
 use minijinja::value::{Kwargs, Rest, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
+use super::filters::argument;
+
 /// Deepest nesting that is written.
 const MAX_DEPTH: usize = 256;
 
@@ -17,18 +19,16 @@ struct Style {
 }
 
 /// `tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`.
-pub(super) fn filter(state: &State, value: &Value, args: Rest<Value>) -> Result<Value, Error> {
-    let (ascii, indent, separators, sort, kwargs): (
-        Option<Value>,
-        Option<Value>,
-        Option<Value>,
-        Option<Value>,
-        Kwargs,
-    ) = from_args(&args)?;
-    let or_named = |given: Option<Value>, name: &str| match given {
-        Some(value) => Ok(value),
-        None => kwargs.get::<Option<Value>>(name).map(|v| v.unwrap_or_else(|| Value::from(()))),
-    };
+pub(super) fn filter(
+    state: &State,
+    value: &Value,
+    given: Rest<Value>,
+    kwargs: Kwargs,
+) -> Result<Value, Error> {
+    let (ascii, indent, separators, sort): (Option<Value>, Option<Value>, Option<Value>, Option<Value>) =
+        from_args(&given)?;
+    let or_named =
+        |given, name| Ok::<_, Error>(argument(given, &kwargs, name)?.unwrap_or_else(|| Value::from(())));
     let (ascii, indent) = (or_named(ascii, "ensure_ascii")?, or_named(indent, "indent")?);
     let (separators, sort) = (or_named(separators, "separators")?, or_named(sort, "sort_keys")?);
     kwargs.assert_all_used()?;
@@ -54,7 +54,12 @@ fn indentation(state: &State, indent: &Value) -> Result<String, Error> {
     Ok(" ".repeat(spaces as usize))
 }
 
-fn write(value: &Value, (style, state): (&Style, &State), depth: usize, out: &mut String) -> Result<(), Error> {
+fn write(
+    value: &Value,
+    (style, state): (&Style, &State),
+    depth: usize,
+    out: &mut String,
+) -> Result<(), Error> {
     state.consume_fuel(1)?;
     if depth > MAX_DEPTH {
         return Err(Error::new(ErrorKind::InvalidOperation, "tojson: the value is nested too deeply"));
@@ -139,9 +144,16 @@ fn number(value: &Value) -> String {
 }
 
 /// A float as Python writes it: the shortest digits that read back the same.
-fn float(x: f64) -> String {
+pub(super) fn float(x: f64) -> String {
     if !x.is_finite() {
-        return if x.is_nan() { "NaN" } else if x > 0.0 { "Infinity" } else { "-Infinity" }.into();
+        return if x.is_nan() {
+            "NaN"
+        } else if x > 0.0 {
+            "Infinity"
+        } else {
+            "-Infinity"
+        }
+        .into();
     }
     let scientific = format!("{x:e}");
     let (digits, exponent) = scientific.split_once('e').expect("the format has an exponent");
@@ -182,8 +194,16 @@ mod tests {
     #[test]
     fn floats_are_written_as_in_python() {
         let cases = [
-            (0.0, "0.0"), (-0.0, "-0.0"), (1.0, "1.0"), (0.1, "0.1"), (1e15, "1000000000000000.0"), (1e16, "1e+16"),
-            (1.5e-5, "1.5e-05"), (0.0001, "0.0001"), (1e300, "1e+300"), (123_456_789.125, "123456789.125"),
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (1.0, "1.0"),
+            (0.1, "0.1"),
+            (1e15, "1000000000000000.0"),
+            (1e16, "1e+16"),
+            (1.5e-5, "1.5e-05"),
+            (0.0001, "0.0001"),
+            (1e300, "1e+300"),
+            (123_456_789.125, "123456789.125"),
         ];
         for (x, text) in cases {
             assert_eq!(super::float(x), text);

@@ -1,11 +1,14 @@
 //! Chat templates: Jinja with the settings and helpers that HuggingFace uses.
 
 mod compat;
+mod filters;
 mod json;
 mod prepare;
+mod print;
 mod safe;
 mod strftime;
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
@@ -76,12 +79,15 @@ impl ChatTemplate {
     }
 
     fn add(&mut self, name: &'static str, source: &str) -> Result<(), TextError> {
-        let source = without_generation_marks(source);
+        // Jinja2 reads every kind of line end as one.
+        let source = source.replace("\r\n", "\n").replace('\r', "\n");
+        let source = without_generation_marks(&source);
         let added = self.env.add_template_owned(name, source);
         added.map_err(|e| TextError::TemplateSyntax { message: e.to_string() })
     }
 
-    /// Renders a prompt.
+    /// Renders a prompt. As in `transformers`, keys of messages whose value is null are left out first, and the
+    /// names under which messages hold their reasoning are filled from one another.
     ///
     /// # Errors
     /// The template refuses the messages, fails, or runs too long.
@@ -89,7 +95,12 @@ impl ChatTemplate {
         self.render_messages(request, &Json::from(request.messages), &Json::from(request.tools))
     }
 
-    fn render_messages(&self, request: &ChatRequest<'_>, messages: &Json, tools: &Json) -> Result<String, TextError> {
+    fn render_messages(
+        &self,
+        request: &ChatRequest<'_>,
+        messages: &Json,
+        tools: &Json,
+    ) -> Result<String, TextError> {
         let has_tools = tools.as_array().is_some_and(|t| !t.is_empty());
         let name = if has_tools && self.has(WITH_TOOLS) { WITH_TOOLS } else { MAIN };
         let mut env = self.env.clone();
@@ -97,15 +108,15 @@ impl ChatTemplate {
         env.set_fuel(Some(fuel));
         let now = request.now.unwrap_or_else(utc_now);
         env.add_function("strftime_now", move |format: String| strftime::format(now, &format));
-        let mut context: Vec<(String, Value)> = vec![
-            ("messages".into(), to_value(messages)),
-            ("tools".into(), if has_tools { to_value(tools) } else { Value::from(()) }),
-            ("documents".into(), Value::from(())),
-            ("add_generation_prompt".into(), request.add_generation_prompt.into()),
-        ];
-        context.extend(self.special.iter().map(|(name, text)| ((*name).into(), text.as_str().into())));
-        context.extend(request.extra.iter().map(|(name, value)| (name.clone(), to_value(value))));
-        let context: Value = context.into_iter().collect();
+        let mut context = BTreeMap::from([
+            ("messages", to_value(&prepare::as_transformers_does(messages))),
+            ("tools", if has_tools { to_value(tools) } else { Value::from(()) }),
+            ("documents", Value::from(())),
+            ("add_generation_prompt", request.add_generation_prompt.into()),
+        ]);
+        context.extend(self.special.iter().map(|(name, text)| (*name, text.as_str().into())));
+        context.extend(request.extra.iter().map(|(name, value)| (name.as_str(), to_value(value))));
+        let context = Value::from(context);
         let rendered = env.get_template(name).and_then(|t| t.render(context));
         rendered.map_err(|error| render_error(&error, fuel))
     }
@@ -140,11 +151,10 @@ fn environment() -> Environment<'static> {
     env.set_syntax(syntax.expect("the delimiters are the default ones"));
     env.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
     env.set_unknown_method_callback(compat::method);
+    env.set_formatter(print::format);
+    filters::add(&mut env);
     env.add_filter("tojson", json::filter);
-    env.add_filter("trim", compat::trim);
     env.add_function("raise_exception", raise_exception);
-    env.add_function("cycler", minijinja_contrib::globals::cycler);
-    env.add_function("joiner", minijinja_contrib::globals::joiner);
     env
 }
 

@@ -11,7 +11,7 @@ pub(super) struct Habits {
     parts: bool,
     /// Shows a content that is text.
     text: bool,
-    /// Shows tool calls of a message whose content is `""`; else it wants `null`.
+    /// Shows tool calls of a message whose content is `""`; else it wants none.
     empty_beside_calls: bool,
 }
 
@@ -22,7 +22,7 @@ impl ChatTemplate {
     /// Brings messages of the OpenAI form into the form that this template expects:
     ///
     /// * content as one text where the template reads no lists of parts, and the other way round;
-    /// * content that is absent or null as `""`; beside tool calls as `null` if the template shows them only then;
+    /// * content that is absent or null as `""`; beside tool calls absent if the template shows them only then;
     /// * arguments of tool calls, which clients send as JSON text, as the object that they spell.
     ///
     /// Anything else stays as it is. [`ChatTemplate::render`] itself changes nothing.
@@ -32,23 +32,42 @@ impl ChatTemplate {
     }
 
     fn probe(&self) -> Habits {
-        let shows = |message: Json| {
+        let render = |message: Json| {
             let user = json!({ "role": "user", "content": "a" });
             let messages = if message["role"] == "user" { vec![message] } else { vec![user, message] };
             let request = ChatRequest { messages: &messages, ..ChatRequest::default() };
-            self.render(&request).is_ok_and(|text| text.contains(PROBE))
+            self.render(&request).unwrap_or_default()
         };
-        let call = |content: Json| {
+        let parts = render(json!({ "role": "user", "content": [{ "type": "text", "text": PROBE }] }));
+        let calls = |content: Json| {
             let function = json!({ "name": PROBE, "arguments": {} });
             let calls = json!([{ "id": "000000000", "type": "function", "function": function }]);
-            json!({ "role": "assistant", "content": content, "tool_calls": calls })
+            render(json!({ "role": "assistant", "content": content, "tool_calls": calls })).contains(PROBE)
         };
         Habits {
-            parts: shows(json!({ "role": "user", "content": [{ "type": "text", "text": PROBE }] })),
-            text: shows(json!({ "role": "user", "content": PROBE })),
-            empty_beside_calls: shows(call(json!(""))) || !shows(call(Json::Null)),
+            // A list that is printed as a list is not read.
+            parts: parts.contains(PROBE) && !parts.contains("'type'") && !parts.contains("\"type\""),
+            text: render(json!({ "role": "user", "content": PROBE })).contains(PROBE),
+            empty_beside_calls: calls(json!("")) || !calls(Json::Null),
         }
     }
+}
+
+/// Leaves out keys whose value is null, and gives reasoning under each name that templates read.
+pub(super) fn as_transformers_does(messages: &Json) -> Json {
+    let normalize = |message: &Json| {
+        let Json::Object(fields) = message else { return message.clone() };
+        let given = fields.iter().filter(|(_, value)| !value.is_null());
+        let mut fields: Map<String, Json> = given.map(|(k, v)| (k.clone(), v.clone())).collect();
+        let reasoning =
+            ["reasoning_content", "thinking", "reasoning"].iter().find_map(|n| fields.get(*n)).cloned();
+        if let Some(reasoning) = reasoning {
+            fields.entry("thinking").or_insert_with(|| reasoning.clone());
+            fields.insert("reasoning_content".into(), reasoning);
+        }
+        Json::Object(fields)
+    };
+    messages.as_array().map_or_else(|| messages.clone(), |list| list.iter().map(normalize).collect())
 }
 
 fn prepare(message: &Json, habits: Habits) -> Json {
@@ -61,8 +80,11 @@ fn prepare(message: &Json, habits: Habits) -> Json {
         Json::String(text) if habits.parts && !habits.text => json!([{ "type": "text", "text": text }]),
         other => other.clone(),
     };
-    let null = has_calls && !habits.empty_beside_calls && content == json!("");
-    fields.insert("content".into(), if null { Json::Null } else { content });
+    if has_calls && !habits.empty_beside_calls && content == json!("") {
+        fields.shift_remove("content");
+    } else {
+        fields.insert("content".into(), content);
+    }
     if let Some(Json::Array(calls)) = fields.get_mut("tool_calls") {
         calls.iter_mut().for_each(parse_arguments);
     }

@@ -37,7 +37,11 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// As [`ChatTemplate::render`].
-    pub fn encode_chat(&self, tokenizer: &Tokenizer, request: &ChatRequest<'_>) -> Result<Vec<u32>, TextError> {
+    pub fn encode_chat(
+        &self,
+        tokenizer: &Tokenizer,
+        request: &ChatRequest<'_>,
+    ) -> Result<Vec<u32>, TextError> {
         let (text, barred) = self.render_safe(tokenizer, request)?;
         let free = |range: std::ops::Range<usize>| {
             let next = barred.partition_point(|at| *at <= range.start);
@@ -49,7 +53,11 @@ impl ChatTemplate {
     }
 
     /// A prompt, and the places inside it, ascending, that no control token may span.
-    fn render_safe(&self, tokenizer: &Tokenizer, request: &ChatRequest<'_>) -> Result<(String, Vec<usize>), TextError> {
+    fn render_safe(
+        &self,
+        tokenizer: &Tokenizer,
+        request: &ChatRequest<'_>,
+    ) -> Result<(String, Vec<usize>), TextError> {
         let plain = self.render(request)?;
         let hazards = Scanner::new(tokenizer).scan(request);
         if hazards.is_empty() {
@@ -70,7 +78,12 @@ impl ChatTemplate {
     }
 
     /// Finds where each hazard alone ends up in the plain text.
-    fn try_each(&self, request: &ChatRequest<'_>, hazards: &[Hazard], (plain, mark): (&str, char)) -> Option<Vec<usize>> {
+    fn try_each(
+        &self,
+        request: &ChatRequest<'_>,
+        hazards: &[Hazard],
+        (plain, mark): (&str, char),
+    ) -> Option<Vec<usize>> {
         if hazards.len() > MAX_TRIALS {
             return None;
         }
@@ -227,7 +240,10 @@ impl<'t> Scanner<'t> {
                 add([at, text.len(), text.len()]);
             }
         }
-        let near_start = text.char_indices().map(|(at, c)| (at + c.len_utf8(), c)).take_while(|(end, _)| *end < self.longest);
+        let near_start = text
+            .char_indices()
+            .map(|(at, c)| (at + c.len_utf8(), c))
+            .take_while(|(end, _)| *end < self.longest);
         for (end, _) in near_start.filter(|(_, c)| !c.is_alphanumeric()) {
             if self.spellings.iter().any(|s| s.len() > end && s.ends_with(&text[..end])) {
                 add([0, 0, end]);

@@ -4,7 +4,17 @@ use minijinja::{Error, ErrorKind};
 
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
 
@@ -142,9 +152,9 @@ impl Pad {
 /// # Errors
 /// A conversion that is not supported, named.
 pub(super) fn format(seconds: i64, format: &str) -> Result<String, Error> {
-    Moment::new(seconds).format(format).map_err(|c| {
-        Error::new(ErrorKind::InvalidOperation, format!("strftime_now does not support %{c}"))
-    })
+    Moment::new(seconds)
+        .format(format)
+        .map_err(|c| Error::new(ErrorKind::InvalidOperation, format!("strftime_now does not support %{c}")))
 }
 
 #[cfg(test)]

@@ -34,7 +34,13 @@ fn long_texts_take_no_quadratic_time() {
     for name in VOCABULARIES {
         let tokenizer = tokenizer(name);
         let words = "the quick brown fox ".repeat(10_000);
-        for text in [words.as_str(), &"a".repeat(200_000), &" ".repeat(200_000), &"\n".repeat(200_000), &"'".repeat(200_000)] {
+        for text in [
+            words.as_str(),
+            &"a".repeat(200_000),
+            &" ".repeat(200_000),
+            &"\n".repeat(200_000),
+            &"'".repeat(200_000),
+        ] {
             let ids = tokenizer.encode(text, Specials::AsText);
             assert_eq!(tokenizer.decode(&ids, Controls::Show), text, "{name}");
         }

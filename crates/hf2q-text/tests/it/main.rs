@@ -1,7 +1,12 @@
 //! Tests of the public interface.
 
+#![expect(clippy::unwrap_used, reason = "a failed test may panic, in its helpers too")]
+
 mod goldens;
+mod loading;
+mod safe;
 mod stream;
+mod templates;
 
 use std::path::PathBuf;
 
@@ -23,6 +28,14 @@ fn json(path: &str) -> serde_json::Value {
 fn tokenizer(name: &str) -> Tokenizer {
     let file = Gguf::open(&fixture(&format!("tokenizer/{name}.gguf"))).unwrap();
     Tokenizer::from_metadata(file.metadata()).unwrap()
+}
+
+/// The parts of a tokenizer with Gemma 4's layout: some control tokens, byte tokens, letters and other characters.
+fn small_vocabulary(specials: &[(&str, i32)]) -> (Vec<String>, Vec<i32>) {
+    let bytes = (0..=255).map(|b| (format!("<0x{b:02X}>"), 6));
+    let letters = ('!'..='~').chain(['\n', '\u{2581}']).map(|c| (c.to_string(), 1));
+    let specials = specials.iter().map(|(text, kind)| ((*text).to_owned(), *kind));
+    specials.chain(bytes).chain(letters).unzip()
 }
 
 /// Every vocabulary of the torture set.

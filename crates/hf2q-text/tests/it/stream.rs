@@ -40,7 +40,10 @@ fn a_split_character_is_whole_or_one_replacement() {
 
     let mut detokenizer = tokenizer.detokenizer(Controls::Show);
     let letter = tokenizer.encode("a", hf2q_text::Specials::AsText)[0];
-    assert_eq!([detokenizer.push(ids[0]), detokenizer.push(ids[1]), detokenizer.push(letter)], ["", "", "\u{fffd}a"]);
+    assert_eq!(
+        [detokenizer.push(ids[0]), detokenizer.push(ids[1]), detokenizer.push(letter)],
+        ["", "", "\u{fffd}a"]
+    );
     assert_eq!([detokenizer.push(ids[2]), detokenizer.push(letter)], ["\u{fffd}", "a"]);
     assert_eq!([detokenizer.push(ids[0]), detokenizer.push(ids[1])], ["", ""]);
     assert_eq!(detokenizer.finish(), "\u{fffd}");
@@ -66,7 +69,10 @@ fn pieces(text: &str, cuts: &[usize]) -> Vec<String> {
 
 /// What a list of stop strings leaves of a text, straight from the definition.
 fn cut(text: &str, stops: &[String]) -> (String, bool) {
-    let found = stops.iter().filter(|s| !s.is_empty()).filter_map(|s| text.find(s.as_str()).map(|at| (at + s.len(), at)));
+    let found = stops
+        .iter()
+        .filter(|s| !s.is_empty())
+        .filter_map(|s| text.find(s.as_str()).map(|at| (at + s.len(), at)));
     found.min().map_or((text.to_owned(), false), |(_, at)| (text[..at].to_owned(), true))
 }
 
@@ -90,6 +96,9 @@ proptest! {
 #[test]
 fn text_before_a_stop_string_is_shown_at_once() {
     let mut watcher = StopStrings::new(["STOP".into()]);
-    assert_eq!(["one S", "T", "EP two ST", "OP three"].map(|t| watcher.push(t)), ["one ", "", "STEP two ", ""]);
+    assert_eq!(
+        ["one S", "T", "EP two ST", "OP three"].map(|t| watcher.push(t)),
+        ["one ", "", "STEP two ", ""]
+    );
     assert_eq!((watcher.finish().as_str(), watcher.found()), ("", Some("STOP")));
 }
