@@ -29,6 +29,11 @@ pub(crate) fn distance(found: &[f32], expected: &[f32], width: usize) -> Distanc
     if total.is_nan() { infinite } else { Distance { total, worst_row: worst } }
 }
 
+/// Sum of squared differences.
+pub(crate) fn square_error(found: &[f32], expected: &[f32]) -> f64 {
+    found.iter().zip(expected).map(|(&f, &e)| (f64::from(f) - f64::from(e)).powi(2)).sum()
+}
+
 /// Relative L2 distance.
 pub(crate) fn relative_l2(found: &[f32], expected: &[f32]) -> f64 {
     distance(found, expected, found.len().max(1)).total.sqrt()

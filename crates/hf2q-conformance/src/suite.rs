@@ -10,7 +10,7 @@ use hf2q_reference::ReferenceBackend;
 
 use crate::builder::{Built, Guard};
 use crate::cases::{self, Case, Feed, TOKENS};
-use crate::compare::{distance, first_difference, same_bits};
+use crate::compare::{distance, first_difference, same_bits, square_error};
 use crate::error::ConformanceError;
 use crate::random::Random;
 use crate::report::{CaseReport, Outcome, Report};
@@ -41,10 +41,10 @@ pub fn suite_of(backend: &dyn Backend, wanted: impl Fn(&str) -> bool) -> Report 
     Report { backend: backend.describe(), cases }
 }
 
-/// Whether two backends (other instruction sets, other numbers of threads) give the same bits in every case of
-/// the operations that `wanted` names.
-pub fn agreement(backends: (&dyn Backend, &dyn Backend), wanted: impl Fn(&str) -> bool) -> Report {
-    let run = |case: Case| {
+/// Whether all backends (other instruction sets, other numbers of threads) give the bits of the first in every case
+/// of the operations that `wanted` names.
+pub fn agreement(backends: &[&dyn Backend], wanted: impl Fn(&str) -> bool) -> Report {
+    let report = |case: Case| {
         let outcome = match agree(&case, backends) {
             Ok(()) => Outcome::Passed { nmse: 0.0 },
             Err(Problem::Unsupported(why)) => Outcome::Unsupported { why },
@@ -52,13 +52,23 @@ pub fn agreement(backends: (&dyn Backend, &dyn Backend), wanted: impl Fn(&str) -
         };
         CaseReport { op: case.op, case: case.name, outcome }
     };
-    let cases = cases::all().into_iter().filter(|c| wanted(c.op)).map(run).collect();
-    Report { backend: format!("{} against {}", backends.0.describe(), backends.1.describe()), cases }
+    let cases = cases::all().into_iter().filter(|c| wanted(c.op)).map(report).collect();
+    let names: Vec<String> = backends.iter().map(|b| b.describe()).collect();
+    Report { backend: names.join(" | "), cases }
 }
 
 enum Problem {
     Unsupported(String),
     Wrong(String),
+}
+
+impl Problem {
+    fn within(self, place: &str) -> Self {
+        match self {
+            Self::Unsupported(why) => Self::Unsupported(format!("{place}: {why}")),
+            Self::Wrong(why) => Self::Wrong(format!("{place}: {why}")),
+        }
+    }
 }
 
 impl<E: Into<ConformanceError>> From<E> for Problem {
@@ -80,24 +90,11 @@ struct Run {
     width: usize,
 }
 
-/// Returns the largest error.
+/// Returns the error of all steps together.
 fn check(case: &Case, backend: &dyn Backend) -> Result<f64, Problem> {
     let expected = run(case, &ReferenceBackend, false, true)?;
     let found = run(case, backend, false, false)?;
-    let mut worst = 0.0_f64;
-    for (t, (f, e)) in found.logits.iter().zip(&expected.logits).enumerate() {
-        let d = distance(f, e, expected.width);
-        let accepted = case.precision.tolerance();
-        if !accepted.accepts(d) {
-            return Err(Problem::Wrong(format!(
-                "step {t} of {} rows: error {:.1e} in all, {:.1e} in its worst row, accepted {accepted}",
-                expected.turns[t].step.len(),
-                d.total,
-                d.worst_row
-            )));
-        }
-        worst = worst.max(d.total);
-    }
+    let error = close(case, (&found.logits, &expected.logits), expected.width)?;
     rows_stand_alone(case, &found)?;
     let guarded = run(case, backend, true, true)?;
     for (t, (f, g)) in found.logits.iter().zip(&guarded.logits).enumerate() {
@@ -107,14 +104,41 @@ fn check(case: &Case, backend: &dyn Backend) -> Result<f64, Problem> {
         }
     }
     observed(case, &guarded, &expected)?;
-    Ok(worst)
+    Ok(error)
 }
 
-fn agree(case: &Case, (a, b): (&dyn Backend, &dyn Backend)) -> Result<(), Problem> {
-    let (a, b) = (run(case, a, false, false)?, run(case, b, false, false)?);
-    for (t, (a, b)) in a.logits.iter().zip(&b.logits).enumerate() {
-        if !same_bits(a, b) {
-            return Err(Problem::Wrong(format!("step {t}: {}", first_difference(a, b))));
+/// Compares the results of all steps at once: those of one row alone may all lie near zero.
+fn close(case: &Case, (found, expected): (&[Vec<f32>], &[Vec<f32>]), width: usize) -> Result<f64, Problem> {
+    for (t, (f, e)) in found.iter().zip(expected).enumerate() {
+        if f.len() != e.len() {
+            return Err(Problem::Wrong(format!("step {t}: {}", first_difference(f, e))));
+        }
+    }
+    let d = distance(&found.concat(), &expected.concat(), width);
+    let accepted = case.precision.tolerance();
+    if accepted.accepts(d) {
+        return Ok(d.total);
+    }
+    let rows = found.iter().zip(expected).enumerate().flat_map(|(t, (f, e))| {
+        f.chunks(width).zip(e.chunks(width)).enumerate().map(move |(r, (f, e))| (t, r, square_error(f, e)))
+    });
+    let worst = rows.max_by(|a, b| a.2.total_cmp(&b.2)).map_or((0, 0), |(t, r, _)| (t, r));
+    Err(Problem::Wrong(format!(
+        "error {:.1e} in all and {:.1e} in the worst row (row {} of step {}), accepted {accepted}",
+        d.total, d.worst_row, worst.1, worst.0
+    )))
+}
+
+fn agree(case: &Case, backends: &[&dyn Backend]) -> Result<(), Problem> {
+    let mut first: Option<Vec<Vec<f32>>> = None;
+    for &backend in backends {
+        let run = run(case, backend, false, false)?;
+        let expected = first.get_or_insert_with(|| run.logits.clone());
+        for (t, (f, e)) in run.logits.iter().zip(expected).enumerate() {
+            if !same_bits(f, e) {
+                let what = first_difference(f, e);
+                return Err(Problem::Wrong(format!("{}: step {t}: {what}", backend.describe())));
+            }
         }
     }
     Ok(())
@@ -211,12 +235,12 @@ fn observed(case: &Case, found: &Run, expected: &Run) -> Result<(), Problem> {
                 e.values.len()
             )));
         }
-        for ((width, f), (_, e)) in f.values.iter().zip(&e.values) {
-            let d = distance(f, e, *width);
-            if !case.precision.tolerance().accepts(d) {
-                return Err(Problem::Wrong(format!("step {t}: an observer sees other values: {d:?}")));
-            }
-        }
+    }
+    let outputs = expected.seen.first().map_or(0, |s| s.values.len());
+    for i in 0..outputs {
+        let all = |run: &Run| run.seen.iter().map(|s| s.values[i].1.clone()).collect::<Vec<_>>();
+        close(case, (&all(found), &all(expected)), expected.seen[0].values[i].0)
+            .map_err(|p| p.within("as an observer sees it"))?;
     }
     Ok(())
 }

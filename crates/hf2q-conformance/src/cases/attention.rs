@@ -72,7 +72,8 @@ pub(super) fn cases(cases: &mut Vec<Case>) {
     let case = Case::new("attention", "two caches read by three layers".to_owned(), Single, |b| {
         let first = record(b, BASE);
         let group = b.r.group("sliding", Some(30));
-        let cache = b.r.cache(group, 4, 64, F16);
+        // Not f16: a rounding that falls the other way is larger than the tolerance.
+        let cache = b.r.cache(group, 4, 64, F32);
         b.r.kv_store("store2", first, first, cache);
         let params = AttentionParams { heads: 4, scale: 0.4, softcap: None };
         let second = b.r.attention("second", first, cache, params);

@@ -2,17 +2,29 @@
 
 use std::sync::Arc;
 
-use hf2q_conformance::{agreement, suite, suite_of};
+use hf2q_conformance::{agreement, suite_of};
 use hf2q_gguf::Bytes;
 use hf2q_plan::{Backend, BackendError, Limits, Op, Plan, Program};
 use hf2q_reference::ReferenceBackend;
 
 #[test]
 fn the_reference_agrees_with_itself() {
-    let report = suite(&ReferenceBackend);
-    assert!(report.passed() && report.cases.len() > 500, "{report}");
+    // Products take most of the time; other backends run them.
+    let report = suite_of(&ReferenceBackend, |op| !op.ends_with("mat_mul"));
+    assert!(report.passed() && report.cases.len() > 300, "{report}");
     assert!(report.worst().iter().all(|&(_, nmse)| nmse == 0.0), "{report}");
-    let report = agreement((&ReferenceBackend, &ReferenceBackend), |op| op == "attention");
+}
+
+#[test]
+fn backends_that_differ_in_a_bit_are_found() {
+    let other = Changed(|op| {
+        if let Op::RmsNorm(o) = op {
+            o.eps *= 1.001;
+        }
+    });
+    let report = agreement(&[&ReferenceBackend, &ReferenceBackend, &other], |op| op == "rms_norm");
+    assert!(report.failures().count() * 2 > report.cases.len(), "{report}");
+    let report = agreement(&[&ReferenceBackend, &other], |op| op == "attention");
     assert!(report.passed(), "{report}");
 }
 
