@@ -2,6 +2,8 @@
 //!
 //! A recording with several copies of an operation (each with weights of its own, so that no cache holds them) is
 //! compared with one that has a single copy; the difference is the operation's.
+//! What a copy needs besides (a route for experts, the store before attention) counts with it, and copies may run
+//! at the same time, as the projections of a layer do.
 
 use std::sync::Arc;
 use std::time::Instant;

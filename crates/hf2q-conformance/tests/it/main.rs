@@ -2,8 +2,15 @@
 
 #[cfg(test)]
 mod cpu;
+#[cfg(test)]
+mod demo;
+#[cfg(test)]
 mod fusion;
 #[cfg(test)]
 mod goldens;
+#[cfg(test)]
 mod invariance;
+#[cfg(test)]
+mod perf;
+#[cfg(test)]
 mod suite;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hf2q_conformance::{agreement, suite_of};
 use hf2q_gguf::Bytes;
-use hf2q_plan::{Backend, BackendError, Limits, Op, Plan, Program};
+use hf2q_plan::{Add, Backend, BackendError, Limits, NamedOp, Op, Plan, Program};
 use hf2q_reference::ReferenceBackend;
 
 #[test]
@@ -30,6 +30,9 @@ fn backends_that_differ_in_a_bit_are_found() {
 
 /// Runs plans on the reference after changing them.
 struct Changed(fn(&mut Op));
+
+/// Runs plans on the reference after adding an operation that writes over a guard.
+struct Overwriting;
 
 impl Backend for Changed {
     fn name(&self) -> &'static str {
@@ -95,4 +98,46 @@ fn wrong_operations_are_found() {
         let report = suite_of(&Changed(change), |op| op == kind);
         assert!(report.failures().count() * 2 >= report.cases.len(), "{kind}: {report}");
     }
+}
+
+impl Backend for Overwriting {
+    fn name(&self) -> &'static str {
+        "overwriting"
+    }
+
+    fn describe(&self) -> String {
+        "overwriting".to_owned()
+    }
+
+    fn open(
+        &self,
+        plan: Arc<Plan>,
+        weights: Vec<Bytes>,
+        limits: &Limits,
+    ) -> Result<Box<dyn Program>, BackendError> {
+        let mut plan = (*plan).clone();
+        let ops = &plan.recording.ops;
+        let guard = ops.iter().find_map(|o| match &o.op {
+            Op::Embed(e) if o.name == "guard0" => Some(e.out),
+            _ => None,
+        });
+        let out = ops.iter().position(|o| o.name == "out").unwrap();
+        if let (Some(guard), Op::Add(add)) = (guard, &ops[out].op) {
+            let op = Op::Add(Add { out: guard, ..add.clone() });
+            let wave = plan.waves.iter().position(|w| w.contains(&out)).unwrap();
+            plan.recording.ops.insert(plan.waves[wave].end, NamedOp { name: "stray".to_owned(), op });
+            plan.waves[wave].end += 1;
+            for later in &mut plan.waves[wave + 1..] {
+                *later = later.start + 1..later.end + 1;
+            }
+        }
+        ReferenceBackend.open(Arc::new(plan), weights, limits)
+    }
+}
+
+#[test]
+fn writes_that_no_operation_declares_are_found() {
+    let report = suite_of(&Overwriting, |op| op == "add");
+    assert_eq!(report.failures().count(), report.cases.len(), "{report}");
+    assert!(report.to_string().contains("no operation declares"), "{report}");
 }
