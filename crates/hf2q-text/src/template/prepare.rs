@@ -11,9 +11,26 @@ pub(super) struct Habits {
     parts: bool,
     /// Shows a content that is text.
     text: bool,
-    /// Shows tool calls of a message whose content is `""`; else it wants none.
-    empty_beside_calls: bool,
+    /// How a message with tool calls must look for the calls to be shown.
+    calls: Calls,
 }
+
+/// A form of messages with tool calls.
+#[derive(Clone, Copy, Debug)]
+struct Calls {
+    /// The content is `""`; else there is none.
+    empty_content: bool,
+    /// Arguments are an object; else its JSON text.
+    objects: bool,
+}
+
+/// Forms to try, the usual one first.
+const FORMS: [Calls; 4] = [
+    Calls { empty_content: true, objects: true },
+    Calls { empty_content: false, objects: true },
+    Calls { empty_content: true, objects: false },
+    Calls { empty_content: false, objects: false },
+];
 
 /// A text that no template contains.
 const PROBE: &str = "qzprobeqz";
@@ -23,9 +40,10 @@ impl ChatTemplate {
     ///
     /// * content as one text where the template reads no lists of parts, and the other way round;
     /// * content that is absent or null as `""`; beside tool calls absent if the template shows them only then;
-    /// * arguments of tool calls, which clients send as JSON text, as the object that they spell.
+    /// * arguments of tool calls, which clients send as JSON text, as the object that they spell, unless the template
+    ///   wants the text.
     ///
-    /// Anything else stays as it is. [`ChatTemplate::render`] itself changes nothing.
+    /// Anything else stays as it is.
     pub fn prepare(&self, messages: &[Json]) -> Vec<Json> {
         let habits = *self.habits.get_or_init(|| self.probe());
         messages.iter().map(|m| prepare(m, habits)).collect()
@@ -39,8 +57,10 @@ impl ChatTemplate {
             self.render(&request).unwrap_or_default()
         };
         let parts = render(json!({ "role": "user", "content": [{ "type": "text", "text": PROBE }] }));
-        let calls = |content: Json| {
-            let function = json!({ "name": PROBE, "arguments": {} });
+        let shows_calls = |form: &Calls| {
+            let arguments = if form.objects { json!({ "a": 1 }) } else { json!("{\"a\": 1}") };
+            let content = if form.empty_content { json!("") } else { Json::Null };
+            let function = json!({ "name": PROBE, "arguments": arguments });
             let calls = json!([{ "id": "000000000", "type": "function", "function": function }]);
             render(json!({ "role": "assistant", "content": content, "tool_calls": calls })).contains(PROBE)
         };
@@ -48,7 +68,7 @@ impl ChatTemplate {
             // A list that is printed as a list is not read.
             parts: parts.contains(PROBE) && !parts.contains("'type'") && !parts.contains("\"type\""),
             text: render(json!({ "role": "user", "content": PROBE })).contains(PROBE),
-            empty_beside_calls: calls(json!("")) || !calls(Json::Null),
+            calls: FORMS.into_iter().find(shows_calls).unwrap_or(FORMS[0]),
         }
     }
 }
@@ -80,12 +100,12 @@ fn prepare(message: &Json, habits: Habits) -> Json {
         Json::String(text) if habits.parts && !habits.text => json!([{ "type": "text", "text": text }]),
         other => other.clone(),
     };
-    if has_calls && !habits.empty_beside_calls && content == json!("") {
+    if has_calls && !habits.calls.empty_content && content == json!("") {
         fields.shift_remove("content");
     } else {
         fields.insert("content".into(), content);
     }
-    if let Some(Json::Array(calls)) = fields.get_mut("tool_calls") {
+    if let Some(Json::Array(calls)) = fields.get_mut("tool_calls").filter(|_| habits.calls.objects) {
         calls.iter_mut().for_each(parse_arguments);
     }
     Json::Object(fields)

@@ -11,6 +11,8 @@
 //! was, the text with all marks inside is used: the message stays text, the template just does not see the
 //! spelling there.
 
+use std::collections::HashSet;
+
 use serde_json::Value as Json;
 
 use super::{ChatRequest, ChatTemplate};
@@ -188,7 +190,7 @@ impl Marker<'_> {
 /// A character that neither the request nor the prompt holds, from the private use planes.
 fn free_character(request: &ChatRequest<'_>, plain: &str) -> char {
     let private = ('\u{f0000}'..='\u{ffffd}').chain('\u{100000}'..='\u{10fffd}');
-    let mut used: std::collections::HashSet<char> = plain.chars().filter(|c| *c >= '\u{f0000}').collect();
+    let mut used: HashSet<char> = plain.chars().filter(|c| *c >= '\u{f0000}').collect();
     for_each_string(request, |text, _| used.extend(text.chars().filter(|c| *c >= '\u{f0000}')));
     private.into_iter().find(|c| !used.contains(c)).unwrap_or('\u{fdd0}')
 }
@@ -197,14 +199,23 @@ fn free_character(request: &ChatRequest<'_>, plain: &str) -> char {
 struct Scanner<'t> {
     tokenizer: &'t Tokenizer,
     spellings: Vec<&'t str>,
+    /// All spellings, each between two zeros.
+    joined: String,
+    /// Characters that spellings start with, and end with, except letters and digits.
+    heads: HashSet<char>,
+    tails: HashSet<char>,
     longest: usize,
 }
 
 impl<'t> Scanner<'t> {
     fn new(tokenizer: &'t Tokenizer) -> Self {
         let spellings: Vec<&str> = tokenizer.control_spellings().collect();
+        let sign = |c: Option<char>| c.filter(|c| !c.is_alphanumeric());
+        let heads = spellings.iter().filter_map(|s| sign(s.chars().next())).collect();
+        let tails = spellings.iter().filter_map(|s| sign(s.chars().next_back())).collect();
         let longest = spellings.iter().map(|s| s.len()).max().unwrap_or(0);
-        Self { tokenizer, spellings, longest }
+        let joined = format!("\0{}\0", spellings.join("\0"));
+        Self { tokenizer, spellings, joined, heads, tails, longest }
     }
 
     fn scan(&self, request: &ChatRequest<'_>) -> Vec<Hazard> {
@@ -232,25 +243,23 @@ impl<'t> Scanner<'t> {
     }
 
     /// Parts of spellings that neighbouring text could complete: at the end, at the start, or all of a string.
-    /// Parts of letters and digits alone are left out in the last two cases; every word would count.
+    /// Parts of letters, digits and `_` alone are left out in the last case; every word would count.
     fn partial(&self, text: &str, add: &mut impl FnMut([usize; 3])) {
         let near_end = text.char_indices().rev().take_while(|(at, _)| text.len() - at < self.longest);
-        for (at, _) in near_end.filter(|(_, c)| !c.is_alphanumeric()) {
+        for (at, _) in near_end.filter(|(_, c)| self.heads.contains(c)) {
             if self.spellings.iter().any(|s| s.len() > text.len() - at && s.starts_with(&text[at..])) {
                 add([at, text.len(), text.len()]);
             }
         }
-        let near_start = text
-            .char_indices()
-            .map(|(at, c)| (at + c.len_utf8(), c))
-            .take_while(|(end, _)| *end < self.longest);
-        for (end, _) in near_start.filter(|(_, c)| !c.is_alphanumeric()) {
+        let ends = text.char_indices().map(|(at, c)| (at + c.len_utf8(), c));
+        let near_start = ends.take_while(|(end, _)| *end < self.longest);
+        for (end, _) in near_start.filter(|(_, c)| self.tails.contains(c)) {
             if self.spellings.iter().any(|s| s.len() > end && s.ends_with(&text[..end])) {
                 add([0, 0, end]);
             }
         }
-        let short = text.len() < self.longest && text.contains(|c: char| !c.is_alphanumeric());
-        if short && self.spellings.iter().any(|s| s.len() > text.len() && s.contains(text)) {
+        let short = text.len() < self.longest && text.contains(|c: char| !c.is_alphanumeric() && c != '_');
+        if short && self.joined.contains(text) {
             add([0, 0, text.len()]);
         }
     }
