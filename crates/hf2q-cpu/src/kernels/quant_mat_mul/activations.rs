@@ -1,5 +1,6 @@
 //! Activations as signed bytes with one scale per 32, which is what quantized weights are multiplied with.
 
+use super::cells::Cells;
 use crate::isa::{Isa, Vectorize};
 
 /// Values that share a scale.
@@ -14,9 +15,9 @@ const TINY: f32 = f32::from_bits((127 - 100) << 23);
 pub struct QuantRows {
     rows: usize,
     n_in: usize,
-    codes: Vec<i8>,
-    scales: Vec<f32>,
-    sums: Vec<i32>,
+    codes: Cells<i8>,
+    scales: Cells<f32>,
+    sums: Cells<i32>,
 }
 
 /// One row of [`QuantRows`].
@@ -61,9 +62,9 @@ impl QuantRows {
     pub fn resize(&mut self, rows: usize, n_in: usize) {
         assert!(n_in.is_multiple_of(GROUP), "rows are quantized in groups of 32");
         (self.rows, self.n_in) = (rows, n_in);
-        self.codes.resize(rows * n_in, 0);
-        self.scales.resize(rows * n_in / GROUP, 0.0);
-        self.sums.resize(rows * n_in / 16, 0);
+        self.codes.resize(rows * n_in);
+        self.scales.resize(rows * n_in / GROUP);
+        self.sums.resize(rows * n_in / 16);
     }
 
     /// Number of rows.
@@ -78,53 +79,49 @@ impl QuantRows {
 
     /// One row.
     pub fn row(&self, row: usize) -> Row<'_> {
-        let n = self.n_in;
+        let part = |per_row: usize| row * per_row..(row + 1) * per_row;
         Row {
-            codes: &self.codes[row * n..][..n],
-            scales: &self.scales[row * n / GROUP..][..n / GROUP],
-            sums: &self.sums[row * n / 16..][..n / 16],
+            codes: self.codes.get(part(self.n_in)),
+            scales: self.scales.get(part(self.n_in / GROUP)),
+            sums: self.sums.get(part(self.n_in / 16)),
         }
     }
 
     /// One row to be written.
     pub fn row_mut(&mut self, row: usize) -> RowOut<'_> {
-        let n = self.n_in;
+        let part = |per_row: usize| row * per_row..(row + 1) * per_row;
         RowOut {
-            codes: &mut self.codes[row * n..][..n],
-            scales: &mut self.scales[row * n / GROUP..][..n / GROUP],
-            sums: &mut self.sums[row * n / 16..][..n / 16],
+            codes: &mut self.codes.get_mut()[part(self.n_in)],
+            scales: &mut self.scales.get_mut()[part(self.n_in / GROUP)],
+            sums: &mut self.sums.get_mut()[part(self.n_in / 16)],
         }
     }
 
-    /// All rows to be written, to be shared out among threads. Empty if rows have no values.
-    pub fn rows_mut(&mut self) -> impl Iterator<Item = RowOut<'_>> {
-        let n = self.n_in.max(GROUP);
-        let rest = self.scales.chunks_exact_mut(n / GROUP).zip(self.sums.chunks_exact_mut(n / 16));
-        let rows = self.codes.chunks_exact_mut(n).zip(rest);
-        rows.map(|(codes, (scales, sums))| RowOut { codes, scales, sums })
-    }
-}
-
-#[expect(unsafe_code, reason = "threads write different rows at the same time")]
-impl QuantRows {
     /// One row to be written while other threads write other rows.
     ///
     /// # Safety
     ///
     /// While the result is alive nobody else reads or writes this row.
+    #[expect(unsafe_code, reason = "threads write different rows at the same time")]
     pub unsafe fn row_shared(&self, row: usize) -> RowOut<'_> {
-        let n = self.n_in;
-        let Row { codes, scales, sums } = self.row(row);
-        let (codes, scales, sums) =
-            (codes.as_ptr().cast_mut(), scales.as_ptr().cast_mut(), sums.as_ptr().cast_mut());
-        // SAFETY: the pointers are those of a row with these lengths, and the caller has it alone.
+        let part = |per_row: usize| row * per_row..(row + 1) * per_row;
+        // SAFETY: the caller has the row alone.
         unsafe {
             RowOut {
-                codes: std::slice::from_raw_parts_mut(codes, n),
-                scales: std::slice::from_raw_parts_mut(scales, n / GROUP),
-                sums: std::slice::from_raw_parts_mut(sums, n / 16),
+                codes: self.codes.shared_mut(part(self.n_in)),
+                scales: self.scales.shared_mut(part(self.n_in / GROUP)),
+                sums: self.sums.shared_mut(part(self.n_in / 16)),
             }
         }
+    }
+
+    /// All rows to be written. Empty if rows have no values.
+    pub fn rows_mut(&mut self) -> impl Iterator<Item = RowOut<'_>> {
+        let n = self.n_in.max(GROUP);
+        let scales = self.scales.get_mut().chunks_exact_mut(n / GROUP);
+        let sums = self.sums.get_mut().chunks_exact_mut(n / 16);
+        let rows = self.codes.get_mut().chunks_exact_mut(n).zip(scales.zip(sums));
+        rows.map(|(codes, (scales, sums))| RowOut { codes, scales, sums })
     }
 }
 

@@ -11,6 +11,7 @@ mod activations;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod cells;
 mod formats;
 mod output;
 mod panel;

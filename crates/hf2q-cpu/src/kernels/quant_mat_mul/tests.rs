@@ -91,7 +91,12 @@ fn check_against_oracle(ty: TensorType, fill: Option<u8>) {
     let mut decoded = vec![0.0; n_out * n_in];
     dequantize(ty, &weight, &mut decoded).unwrap();
     for isa in Isa::available() {
-        let x = activations(isa, rows, n_in, &mut Noise(5));
+        let mut x = activations(isa, rows, n_in, &mut Noise(5));
+        if fill.is_some() {
+            // Codes of 127 and -127 only.
+            quantize_row(isa, &vec![4.0; n_in], x.row_mut(1));
+            quantize_row(isa, &vec![-4.0; n_in], x.row_mut(2));
+        }
         let mm = QuantMatMul::new(isa, ty, &weight, (n_out, n_in));
         let out = product(&mm, Picked { x: &x, rows: &[0, 1, 2] }, n_out, 48);
         for (i, got) in out.iter().enumerate() {
@@ -233,6 +238,30 @@ fn ties_round_to_even_and_odd_inputs_are_harmless() {
             let out = product(&mm, Picked { x: &rows, rows: &[0] }, 16, 16);
             assert!(out.iter().all(|v| v.is_nan()));
         }
+    }
+}
+
+#[test]
+fn threads_write_different_rows() {
+    let (rows, n_in, isa) = (8, 96, Isa::detect());
+    let values: Vec<Vec<f32>> =
+        (0..rows).map(|r| (0..n_in).map(|k| (r * n_in + k) as f32).collect()).collect();
+    let (mut apart, mut together) = (QuantRows::new(), QuantRows::new());
+    apart.resize(rows, n_in);
+    together.resize(rows, n_in);
+    for (values, out) in values.iter().zip(apart.rows_mut()) {
+        quantize_row(isa, values, out);
+    }
+    std::thread::scope(|scope| {
+        for (row, values) in values.iter().enumerate() {
+            let together = &together;
+            // SAFETY: every thread has a row of its own, and they are read after the scope.
+            scope.spawn(move || quantize_row(isa, values, unsafe { together.row_shared(row) }));
+        }
+    });
+    for row in 0..rows {
+        let (a, b) = (apart.row(row), together.row(row));
+        assert!(a.codes == b.codes && a.scales == b.scales && a.sums == b.sums);
     }
 }
 
