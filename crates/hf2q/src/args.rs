@@ -295,7 +295,7 @@ pub(crate) struct PerplexityArgs {
     pub(crate) model: PathBuf,
     /// The text file
     pub(crate) file: PathBuf,
-    /// Tokens of a chunk; each chunk starts anew, after a beginning-of-text token where the model has one
+    /// Tokens of a chunk; each chunk starts anew, after the beginning-of-text token if the vocabulary has one
     #[arg(long, default_value_t = 511)]
     pub(crate) tokens: usize,
     /// Print JSON

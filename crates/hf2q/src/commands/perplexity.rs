@@ -17,7 +17,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let gguf = load::open(&args.model)?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
     let model = Model::load(&gguf)?;
-    let bos = tokenizer.encode_prompt("", Specials::AsText).first().copied();
+    let bos = tokenizer.bos();
     let ids = tokenizer.encode(&text, Specials::AsText);
     if ids.is_empty() || args.tokens == 0 {
         bail!("{}: nothing to predict: {} tokens in chunks of {}", args.file.display(), ids.len(), args.tokens);
