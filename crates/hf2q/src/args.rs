@@ -209,7 +209,10 @@ pub(crate) struct ConvertArgs {
 }
 
 fn parse_size(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.trim_end_matches(['B', 'b']).split_at_checked(text.trim_end_matches(['B', 'b']).len().saturating_sub(1)) {
+    let (digits, unit) = match text
+        .trim_end_matches(['B', 'b'])
+        .split_at_checked(text.trim_end_matches(['B', 'b']).len().saturating_sub(1))
+    {
         Some((d, "K" | "k")) => (d, 1_u64 << 10),
         Some((d, "M" | "m")) => (d, 1 << 20),
         Some((d, "G" | "g")) => (d, 1 << 30),

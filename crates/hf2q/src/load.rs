@@ -71,8 +71,16 @@ fn converted(folder: &Path) -> Result<PathBuf> {
         return Ok(output);
     }
     std::fs::create_dir_all(&cache).with_context(|| cache.display().to_string())?;
-    terminal::note(&format!("Converting {} to {CACHED_TYPE}, kept as {}", folder.display(), output.display()));
-    convert_with_bar(&folder, &output, Options { recipe: Recipe::from_name(CACHED_TYPE)?, split_bytes: None })?;
+    terminal::note(&format!(
+        "Converting {} to {CACHED_TYPE}, kept as {}",
+        folder.display(),
+        output.display()
+    ));
+    convert_with_bar(
+        &folder,
+        &output,
+        Options { recipe: Recipe::from_name(CACHED_TYPE)?, split_bytes: None },
+    )?;
     Ok(output)
 }
 
@@ -82,7 +90,8 @@ fn fingerprint(folder: &Path) -> Result<u64> {
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let entry = entry?;
         let meta = std::fs::metadata(entry.path())?;
-        let changed = meta.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        let changed =
+            meta.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
         files.push(format!("{:?} {} {}", entry.file_name(), meta.len(), changed.as_nanos()));
     }
     files.sort();

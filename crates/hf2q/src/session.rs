@@ -140,7 +140,8 @@ impl Session {
             max_tokens: args.max_tokens,
         };
         let held = &prompt[..reused];
-        let generation = Generation::start(&mut self.engine, sampler, request, held, || !interrupt::pressed())?;
+        let generation =
+            Generation::start(&mut self.engine, sampler, request, held, || !interrupt::pressed())?;
         let prompt_time = started.elapsed();
         let mut timing = Timing {
             prompt_tokens: prompt.len(),
@@ -237,7 +238,9 @@ fn decode(
     show(&output.finish())?;
     if generation.non_finite() > 0 {
         let n = generation.non_finite();
-        crate::terminal::note(&format!("warning: {n} logits were not finite; the model's weights may be damaged"));
+        crate::terminal::note(&format!(
+            "warning: {n} logits were not finite; the model's weights may be damaged"
+        ));
     }
     Ok((finish, tokens))
 }

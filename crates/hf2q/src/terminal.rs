@@ -38,7 +38,9 @@ pub(crate) fn text_or_stdin(text: Option<&str>, name: &str) -> Result<String> {
 
 /// Whether an error is only that the reader of our output went away.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|e| e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
+    error
+        .chain()
+        .any(|e| e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
 }
 
 /// Dims a text where a person reads standard error.

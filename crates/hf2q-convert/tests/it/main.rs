@@ -1,5 +1,8 @@
 //! Conversion of whole folders.
 
+#[cfg(test)]
 mod convert;
+#[cfg(test)]
 mod damaged;
+#[cfg(test)]
 mod support;

@@ -90,12 +90,21 @@ fn median(sorted: &[f64]) -> Option<f64> {
 }
 
 fn print_row(what: &str, tokens: usize, depth: usize, rates: &[f64]) -> Result<()> {
-    let (Some(median), Some(low), Some(high)) = (median(rates), rates.first(), rates.last()) else { return Ok(()) };
+    let (Some(median), Some(low), Some(high)) = (median(rates), rates.first(), rates.last()) else {
+        return Ok(());
+    };
     let at = if depth > 0 { format!(" at depth {depth}") } else { String::new() };
-    terminal::print_line(&format!("{what} {tokens}{at}: {median:.1} tok/s  (median of {}; {low:.1} to {high:.1})", rates.len()))
+    terminal::print_line(&format!(
+        "{what} {tokens}{at}: {median:.1} tok/s  (median of {}; {low:.1} to {high:.1})",
+        rates.len()
+    ))
 }
 
-fn print_json(args: &BenchArgs, (model, backend): (&str, &str), (prompt, decode): (&[f64], &[f64])) -> Result<()> {
+fn print_json(
+    args: &BenchArgs,
+    (model, backend): (&str, &str),
+    (prompt, decode): (&[f64], &[f64]),
+) -> Result<()> {
     let row = |tokens: usize, rates: &[f64]| json!({ "tokens": tokens, "median": median(rates), "tokens_per_second": rates });
     let json = json!({
         "model": model,

@@ -143,7 +143,9 @@ impl Chat<'_> {
 }
 
 /// A message; lines that end in a backslash go on.
-fn read<H: rustyline::Helper>(editor: &mut Editor<H, rustyline::history::FileHistory>) -> rustyline::Result<String> {
+fn read<H: rustyline::Helper>(
+    editor: &mut Editor<H, rustyline::history::FileHistory>,
+) -> rustyline::Result<String> {
     let mut text = editor.readline("> ")?;
     while let Some(head) = text.strip_suffix('\\') {
         let next = editor.readline("… ")?;

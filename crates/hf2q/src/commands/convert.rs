@@ -26,7 +26,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
 
 fn default_output(args: &ConvertArgs) -> Result<PathBuf> {
     let folder = args.folder.canonicalize().with_context(|| args.folder.display().to_string())?;
-    let name = folder.file_name().context("the folder has no name; give --output")?.to_string_lossy().into_owned();
+    let name =
+        folder.file_name().context("the folder has no name; give --output")?.to_string_lossy().into_owned();
     Ok(PathBuf::from(format!("{name}-{}.gguf", args.ty.to_lowercase())))
 }
 

@@ -31,7 +31,11 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     }
     terminal::print_line(&format!("1. Convert {} to {TYPE}", checkpoint.display()))?;
     let started = Instant::now();
-    let summary = load::convert_with_bar(&checkpoint, &output, Options { recipe: Recipe::from_name(TYPE)?, split_bytes: None })?;
+    let summary = load::convert_with_bar(
+        &checkpoint,
+        &output,
+        Options { recipe: Recipe::from_name(TYPE)?, split_bytes: None },
+    )?;
     print_summary(&summary, started.elapsed().as_secs_f64())?;
     speak(&output, args)?;
     next_steps(&output)
@@ -55,7 +59,8 @@ fn speak(model: &Path, args: &DemoArgs) -> Result<()> {
     let gguf = Gguf::open(model)?;
     let mut session = Session::open(&gguf, &args.engine)?;
     let sampling = SamplingArgs::for_demo(TOKENS);
-    let sampler = Sampler::new(Sampling { temperature: 0.7, top_k: 40, top_p: 0.95, seed: 1, ..Sampling::default() })?;
+    let sampler =
+        Sampler::new(Sampling { temperature: 0.7, top_k: 40, top_p: 0.95, seed: 1, ..Sampling::default() })?;
     terminal::print_line(&format!("\n2. Let it write ({})\n\n{PROMPT}", session.backend))?;
     let prompt = session.tokenizer.encode_prompt(PROMPT, Specials::AsText);
     let answer = session.answer(&prompt, &sampler, &sampling, terminal::print)?;

@@ -26,7 +26,11 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
         }
         verdict(&gguf, args, &damaged)?;
     }
-    if damaged.is_empty() { Ok(()) } else { bail!("{} tensors are damaged, the first: {}", damaged.len(), damaged[0]) }
+    if damaged.is_empty() {
+        Ok(())
+    } else {
+        bail!("{} tensors are damaged, the first: {}", damaged.len(), damaged[0])
+    }
 }
 
 fn print_file(gguf: &Gguf) -> Result<()> {
@@ -59,7 +63,11 @@ fn print_types(gguf: &Gguf) -> Result<()> {
         *entry = (entry.0 + 1, entry.1 + t.bytes);
     }
     for (ty, (count, bytes)) in by_type {
-        terminal::print_line(&format!("{:<7} {count:>5} tensors  {:>11}", ty.name(), terminal::bytes(bytes)))?;
+        terminal::print_line(&format!(
+            "{:<7} {count:>5} tensors  {:>11}",
+            ty.name(),
+            terminal::bytes(bytes)
+        ))?;
     }
     Ok(())
 }
@@ -91,7 +99,9 @@ fn verdict(gguf: &Gguf, args: &InspectArgs, damaged: &[String]) -> Result<()> {
 
 /// One line for each tensor with a damaged block.
 fn damaged_blocks(gguf: &Gguf) -> Vec<String> {
-    let check = |t: &TensorInfo| hf2q_quant::check_blocks(t.ty, gguf.data(t)).err().map(|e| format!("{}: {e}", t.name));
+    let check = |t: &TensorInfo| {
+        hf2q_quant::check_blocks(t.ty, gguf.data(t)).err().map(|e| format!("{}: {e}", t.name))
+    };
     gguf.tensors().iter().filter_map(check).collect()
 }
 
@@ -108,7 +118,11 @@ fn shown(value: &Value) -> String {
         Value::String(s) => shorten(&format!("{s:?}")),
         Value::Array(a) => {
             let (kind, items) = array(a);
-            shorten(&format!("{kind}[{}] {}", items.len(), items.iter().take(8).cloned().collect::<Vec<_>>().join(", ")))
+            shorten(&format!(
+                "{kind}[{}] {}",
+                items.len(),
+                items.iter().take(8).cloned().collect::<Vec<_>>().join(", ")
+            ))
         }
         other => scalar(other),
     }
@@ -154,7 +168,11 @@ fn array(a: &Array) -> (&'static str, Vec<String>) {
 }
 
 fn shorten(text: &str) -> String {
-    if text.chars().count() <= SHOWN { text.to_owned() } else { text.chars().take(SHOWN).chain("…".chars()).collect() }
+    if text.chars().count() <= SHOWN {
+        text.to_owned()
+    } else {
+        text.chars().take(SHOWN).chain("…".chars()).collect()
+    }
 }
 
 fn as_json(gguf: &Gguf, args: &InspectArgs, damaged: &[String]) -> serde_json::Value {

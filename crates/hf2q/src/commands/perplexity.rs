@@ -20,7 +20,12 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let bos = tokenizer.bos();
     let ids = tokenizer.encode(&text, Specials::AsText);
     if ids.is_empty() || args.tokens == 0 {
-        bail!("{}: nothing to predict: {} tokens in chunks of {}", args.file.display(), ids.len(), args.tokens);
+        bail!(
+            "{}: nothing to predict: {} tokens in chunks of {}",
+            args.file.display(),
+            ids.len(),
+            args.tokens
+        );
     }
     let mut engine_args = args.engine.clone();
     engine_args.context = Some(engine_args.context.unwrap_or(0).max(args.tokens + 1));
@@ -30,7 +35,12 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let mut sum = Sum::default();
     for chunk in ids.chunks(args.tokens) {
         sum.add(&mut engine, bos, chunk)?;
-        terminal::note(&terminal::dim(&format!("{} of {} tokens: {:.4}", sum.tokens, ids.len(), sum.perplexity())));
+        terminal::note(&terminal::dim(&format!(
+            "{} of {} tokens: {:.4}",
+            sum.tokens,
+            ids.len(),
+            sum.perplexity()
+        )));
         if interrupt::pressed() {
             bail!("stopped after {} of {} tokens", sum.tokens, ids.len());
         }
@@ -39,7 +49,12 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
         let json = json!({ "perplexity": sum.perplexity(), "nll": sum.nll, "tokens": sum.tokens, "chunk": args.tokens });
         return terminal::print_line(&json.to_string());
     }
-    terminal::print_line(&format!("perplexity {:.4} over {} tokens in chunks of {}", sum.perplexity(), sum.tokens, args.tokens))
+    terminal::print_line(&format!(
+        "perplexity {:.4} over {} tokens in chunks of {}",
+        sum.perplexity(),
+        sum.tokens,
+        args.tokens
+    ))
 }
 
 /// Negative log-likelihood in nats.

@@ -31,7 +31,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
 fn prompt(session: &Session, args: &RunArgs, text: &str) -> Result<Vec<u32>> {
     if args.raw || session.template.is_none() {
         if args.system.is_some() {
-            bail!("--system needs a chat template, which this model does not have; put the instructions into the prompt");
+            bail!(
+                "--system needs a chat template, which this model does not have; put the instructions into the prompt"
+            );
         }
         let specials = if args.special { Specials::Parse } else { Specials::AsText };
         return Ok(session.tokenizer.encode_prompt(text, specials));

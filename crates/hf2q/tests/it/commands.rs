@@ -105,7 +105,8 @@ fn inspect_shows_and_checks() {
     for part in ["general.architecture", "gemma4", "q4_0", "blk.0.ffn_gate_up_exps.weight", "No NaN"] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
-    let json: serde_json::Value = serde_json::from_str(&place.run(&["inspect", &model, "--json"]).success()).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_str(&place.run(&["inspect", &model, "--json"]).success()).unwrap();
     assert_eq!(json["metadata"]["general.architecture"], "gemma4");
 }
 
@@ -135,9 +136,13 @@ fn tokenize_keeps_control_spellings_as_text() {
 fn bench_and_perplexity_print_json() {
     let place = Place::new();
     let model = place.converted("tiny-dense", "q8_0");
-    let json = |args: &[&str]| -> serde_json::Value { serde_json::from_str(&place.run(args).success()).unwrap() };
+    let json =
+        |args: &[&str]| -> serde_json::Value { serde_json::from_str(&place.run(args).success()).unwrap() };
     let bench = json(&["bench", &model, "-p", "16", "-n", "4", "-r", "2", "--json"]);
-    assert!(bench["prompt"]["median"].as_f64().unwrap() > 0.0 && bench["decode"]["median"].as_f64().unwrap() > 0.0);
+    assert!(
+        bench["prompt"]["median"].as_f64().unwrap() > 0.0
+            && bench["decode"]["median"].as_f64().unwrap() > 0.0
+    );
     std::fs::write(place.path("text.txt"), "The fox was sitting on the edge of the forest.").unwrap();
     let perplexity = json(&["perplexity", &model, "text.txt", "--json"]);
     assert!(perplexity["perplexity"].as_f64().unwrap() > 1.0);

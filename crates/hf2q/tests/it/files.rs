@@ -5,7 +5,13 @@ use crate::support::Place;
 /// Each command that reads a model, on `file`.
 fn refused_everywhere(place: &Place, file: &str, parts: &[&str]) {
     let before = place.files();
-    for args in [&["inspect", file][..], &["run", file, "x"], &["plan", file], &["bench", file], &["tokenize", file, "x"]] {
+    for args in [
+        &["inspect", file][..],
+        &["run", file, "x"],
+        &["plan", file],
+        &["bench", file],
+        &["tokenize", file, "x"],
+    ] {
         place.run(args).failure(parts);
     }
     assert_eq!(place.files(), before);

@@ -1,6 +1,10 @@
 //! The program as its user sees it: commands, messages, exit status, files left behind.
 
+#[cfg(test)]
 mod checkpoints;
+#[cfg(test)]
 mod commands;
+#[cfg(test)]
 mod files;
+#[cfg(test)]
 mod support;
