@@ -39,10 +39,10 @@ fn rows_depend_on_their_history_alone() {
     for (seed, (name, model)) in (0..).zip(toy::all(2)) {
         let format = if seed % 3 == 0 { KvFormat::F32 } else { KvFormat::F16 };
         let subject = Subject::of_model(&model, &RecordOptions::uniform(format)).unwrap();
-        let options = Options { seed, turns: 18, ..Options::default() };
+        let options = Options { seed, turns: 12, ..Options::default() };
         let found = invariance::check(&first, &others, &subject, options).unwrap();
         assert_eq!(found.violations, [""; 0], "{name}");
-        assert!(found.rows > 200 && found.drafted > 0, "{name}: {found:?}");
+        assert!(found.rows > 100 && found.drafted > 0, "{name}: {found:?}");
     }
 }
 
