@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn leftmost_then_longest() {
-        let strings = ["<a>", "<a><b>", "b", "<", "é", "\n", "\n\n", "\n\n\n"];
+        let strings = ["<a>", "<a><b>", "b", "<", "é", "\n", "\n\n", "\n\n\n", "b", "<a>"];
         let added = Added::new(strings.iter().zip(0..));
         let ids = |text: &str, banned: u32| {
             let (mut at, mut ids) = (0, Vec::new());

@@ -137,7 +137,6 @@ struct Piece {
 struct Candidate {
     rank: u32,
     left: u32,
-    left_len: u32,
     len: u32,
 }
 
@@ -162,7 +161,7 @@ impl Merger {
             self.offer(text, (rules, vocab), left - 1);
         }
         while let Some(Reverse(best)) = self.queue.pop() {
-            if self.is_current(text, (rules, vocab), best) {
+            if self.is_current(best) {
                 self.join(best.left);
                 let prev = self.pieces[best.left as usize].prev;
                 if prev != END {
@@ -202,19 +201,14 @@ impl Merger {
         let len = l.len + self.pieces[l.next as usize].len;
         let pair = &text[l.start as usize..][..len as usize];
         if let Some(rank) = rules.rank(vocab, pair, l.len as usize) {
-            self.queue.push(Reverse(Candidate { rank, left, left_len: l.len, len }));
+            self.queue.push(Reverse(Candidate { rank, left, len }));
         }
     }
 
-    /// Whether a queued merge still applies. Its pieces may have changed; it then counts if the present pieces
-    /// make the same token by a rule of their own.
-    fn is_current(&self, text: &[u8], (rules, vocab): (&impl Rules, &Vocab), c: Candidate) -> bool {
+    /// Whether a queued merge still applies. Pieces only grow, so the two are unchanged if their length is.
+    fn is_current(&self, c: Candidate) -> bool {
         let l = self.pieces[c.left as usize];
-        if l.len == 0 || l.next == END || l.len + self.pieces[l.next as usize].len != c.len {
-            return false;
-        }
-        let pair = &text[l.start as usize..][..c.len as usize];
-        l.len == c.left_len || rules.rank(vocab, pair, l.len as usize).is_some()
+        l.len > 0 && l.next != END && l.len + self.pieces[l.next as usize].len == c.len
     }
 
     fn join(&mut self, left: u32) {

@@ -101,6 +101,22 @@ fn added_tokens_match_in_text_and_control_tokens_do_not() {
 }
 
 #[test]
+fn merges_make_no_control_token() {
+    let tokens = ["<", "e", ">", "<e", "<e>", "e>"].map(String::from);
+    let merges = ["< e", "<e >", "e >"].map(String::from);
+    let parts = TokenizerParts {
+        model: "gemma4",
+        tokens: &tokens,
+        merges: Some(&merges),
+        eos: Some(4),
+        ..TokenizerParts::default()
+    };
+    let tokenizer = Tokenizer::from_parts(&parts).unwrap();
+    assert_eq!(tokenizer.encode("<e>", Specials::AsText), [3, 2]);
+    assert_eq!(tokenizer.encode("<e>", Specials::Parse), [4]);
+}
+
+#[test]
 fn a_prompt_begins_with_one_token() {
     let tokenizer = build(|_| ()).unwrap();
     let a = tokenizer.encode("a", Specials::AsText)[0];
