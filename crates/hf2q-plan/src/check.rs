@@ -153,9 +153,20 @@ impl Checker<'_> {
             ExpertInput::PerExpert => k * w.cols,
         };
         self.indices(o.experts)?;
+        if let Some(route) = self.route_of(o.experts) {
+            self.equal("experts of weight", w.experts, route.logits.width)?;
+        }
         self.equal("width of x", o.x.width, n_in)?;
         self.equal("width of out", o.out.width, k * w.rows)?;
         self.same_rows(o.x, o.out)
+    }
+
+    /// The operation that chose these experts.
+    fn route_of(&self, experts: View) -> Option<&Route> {
+        self.r.ops.iter().find_map(|o| match &o.op {
+            Op::Route(route) if route.experts == experts => Some(route),
+            _ => None,
+        })
     }
 
     fn kv_width(&self, id: CacheId) -> usize {

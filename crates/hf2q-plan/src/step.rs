@@ -204,6 +204,14 @@ impl Step {
 
     fn check_visible(&self, g: usize, r: usize, window: Option<u32>, pages: usize) -> Result<(), StepError> {
         let position = self.rows[r].position;
+        let along_path = (position + 1).saturating_sub(self.tree_base[r]);
+        if along_path as usize > self.path_len || self.tree_base[r] > position + 1 {
+            return Err(StepError::Length {
+                what: "path",
+                found: self.path_len,
+                expected: along_path as usize,
+            });
+        }
         let missing = |missing| StepError::MissingPage { row: r, position, missing };
         let first = window.map_or(0, |w| (position + 1).saturating_sub(w));
         let mut at = first;
@@ -305,6 +313,23 @@ mod tests {
         assert_eq!(step.slot(0, 1, 11), Some(139));
         assert_eq!((step.slot(0, 3, 11), step.slot(0, 3, 12)), (Some(70), Some(71)));
         assert_eq!(step.slot(0, 3, 10), Some(138));
+    }
+
+    #[test]
+    fn a_path_must_reach_its_row() {
+        let mut recording = crate::Recorder::default();
+        recording.group("global", None);
+        let table = crate::Weight { ty: hf2q_gguf::TensorType::F32, cols: 8, rows: 4, experts: 1 };
+        let table = recording.weight("table", table);
+        let logits = recording.embed("embed", table, 1.0);
+        let recording = recording.finish(logits).unwrap();
+        let limits = Limits { max_rows: 4, max_logit_rows: 4, pages: vec![3] };
+        let mut step =
+            Step::new(vec![row(10, None), row(11, Some(0))], vec![group(&[138, 70])], vec![]).unwrap();
+        step.check(&recording, &limits, 4).unwrap();
+        step.tree_base[1] = 10;
+        let got = step.check(&recording, &limits, 4);
+        assert_eq!(got, Err(StepError::Length { what: "path", found: 1, expected: 2 }));
     }
 
     #[test]
