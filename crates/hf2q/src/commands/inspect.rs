@@ -116,54 +116,8 @@ fn shape(t: &TensorInfo) -> String {
 fn shown(value: &Value) -> String {
     match value {
         Value::String(s) => shorten(&format!("{s:?}")),
-        Value::Array(a) => {
-            let (kind, items) = array(a);
-            shorten(&format!(
-                "{kind}[{}] {}",
-                items.len(),
-                items.iter().take(8).cloned().collect::<Vec<_>>().join(", ")
-            ))
-        }
-        other => scalar(other),
-    }
-}
-
-fn scalar(value: &Value) -> String {
-    match value {
-        Value::U8(v) => v.to_string(),
-        Value::I8(v) => v.to_string(),
-        Value::U16(v) => v.to_string(),
-        Value::I16(v) => v.to_string(),
-        Value::U32(v) => v.to_string(),
-        Value::I32(v) => v.to_string(),
-        Value::F32(v) => v.to_string(),
-        Value::U64(v) => v.to_string(),
-        Value::I64(v) => v.to_string(),
-        Value::F64(v) => v.to_string(),
-        Value::Bool(v) => v.to_string(),
-        Value::String(v) => v.clone(),
-        Value::Array(_) => String::new(),
-    }
-}
-
-/// Element type and elements as text.
-fn array(a: &Array) -> (&'static str, Vec<String>) {
-    fn all<T: ToString>(v: &[T]) -> Vec<String> {
-        v.iter().map(T::to_string).collect()
-    }
-    match a {
-        Array::U8(v) => ("u8", all(v)),
-        Array::I8(v) => ("i8", all(v)),
-        Array::U16(v) => ("u16", all(v)),
-        Array::I16(v) => ("i16", all(v)),
-        Array::U32(v) => ("u32", all(v)),
-        Array::I32(v) => ("i32", all(v)),
-        Array::F32(v) => ("f32", all(v)),
-        Array::U64(v) => ("u64", all(v)),
-        Array::I64(v) => ("i64", all(v)),
-        Array::F64(v) => ("f64", all(v)),
-        Array::Bool(v) => ("bool", all(v)),
-        Array::String(v) => ("string", v.iter().map(|s| format!("{s:?}")).collect()),
+        Value::Array(a) => shorten(&format!("{}[{}] {a}", a.element_name(), a.len())),
+        scalar => scalar.to_string(),
     }
 }
 
@@ -198,16 +152,16 @@ fn value_json(value: &Value) -> serde_json::Value {
         Value::F64(v) => json!(v),
         Value::Bool(v) => json!(v),
         Value::String(v) => json!(v),
-        Value::U64(v) => json!(v),
-        Value::I64(v) => json!(v),
         Value::Array(Array::String(v)) => json!(v),
         Value::Array(Array::F32(v)) => json!(v),
         Value::Array(Array::F64(v)) => json!(v),
         Value::Array(Array::Bool(v)) => json!(v),
-        Value::Array(a) => {
-            let number = |s: &String| s.parse::<i64>().map_or_else(|_| json!(s), |n| json!(n));
-            array(a).1.iter().map(number).collect()
-        }
-        small => scalar(small).parse::<i64>().map_or_else(|_| json!(scalar(small)), |n| json!(n)),
+        Value::Array(a) => a.as_integers().into_iter().flatten().map(integer_json).collect(),
+        whole => whole.as_integer().map_or(serde_json::Value::Null, integer_json),
     }
+}
+
+/// Every integer of GGUF fits one of the two.
+fn integer_json(value: i128) -> serde_json::Value {
+    i64::try_from(value).map_or_else(|_| json!(u64::try_from(value).ok()), |v| json!(v))
 }
