@@ -99,7 +99,9 @@ fn check_stages(root: &Path, problems: &mut Vec<String>) -> Result<()> {
         for dependency in dependencies(manifest) {
             match stages.get(dependency) {
                 Some(Some(theirs)) if theirs < own => {}
-                Some(_) => problems.push(format!("crates/{name}: imports {dependency}, which is no earlier stage")),
+                Some(_) => {
+                    problems.push(format!("crates/{name}: imports {dependency}, which is no earlier stage"))
+                }
                 None => {}
             }
         }
