@@ -56,7 +56,7 @@ pub(crate) struct RunArgs {
     /// Continue the prompt as it is instead of answering it as a chat turn
     #[arg(long)]
     pub(crate) raw: bool,
-    /// Let control tokens such as <bos> in a raw prompt have their meaning
+    /// Let the spellings of control tokens in a raw prompt have their meaning
     #[arg(long, requires = "raw")]
     pub(crate) special: bool,
     /// Instructions that precede the prompt
