@@ -1,0 +1,8 @@
+//! The engine on toy models, through its public interface.
+
+#[cfg(test)]
+mod generation;
+#[cfg(test)]
+mod sequences;
+#[cfg(test)]
+mod support;
