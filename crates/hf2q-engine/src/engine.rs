@@ -22,6 +22,25 @@ pub struct EngineOptions {
     pub logit_rows: usize,
 }
 
+impl EngineOptions {
+    /// Slots are 32-bit numbers: `context` rounded up to whole pages, for each sequence.
+    fn check(self) -> Result<(), EngineError> {
+        let most_pages = u32::MAX as usize / PAGE;
+        let most_context = (most_pages / self.sequences.max(1)).saturating_sub(1) * PAGE;
+        for (what, found, max) in [
+            ("sequences", self.sequences, most_pages),
+            ("context", self.context, most_context),
+            ("rows", self.rows, self.context.saturating_mul(self.sequences)),
+            ("logit_rows", self.logit_rows, self.rows),
+        ] {
+            if found == 0 || found > max {
+                return Err(EngineError::Size { what, found, max });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Names a sequence of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SequenceId(usize);
@@ -77,6 +96,9 @@ pub struct Engine {
 
 impl Engine {
     /// Prepares `plan` on a backend. `weights` are the bytes of the plan's weights, in its order.
+    ///
+    /// # Errors
+    /// A size of `options` is 0 or the caches have more slots than 32 bits can number; the backend refuses.
     pub fn open(
         backend: &dyn Backend,
         plan: Arc<Plan>,
@@ -85,6 +107,7 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         let groups = plan.recording.groups.clone();
         let vocabulary = plan.recording.logits.width;
+        options.check()?;
         let pages: Vec<usize> = groups.iter().map(|g| pages_for(g, options)).collect();
         let pools = groups.iter().zip(&pages).map(|(g, &n)| PagePool::new(&g.name, n)).collect();
         let limits = Limits { max_rows: options.rows, max_logit_rows: options.logit_rows, pages };
@@ -132,8 +155,11 @@ impl Engine {
         Ok(self.len(id)? == 0)
     }
 
-    /// Computes one step; returns the wanted logits `[L, vocabulary]` in the order of `work`. Nothing changes if it
-    /// fails before the program runs.
+    /// Computes one step; returns the wanted logits `[L, vocabulary]` in the order of `work`.
+    ///
+    /// # Errors
+    /// The work does not fit, or the backend fails. No sequence is longer then; pages that were reserved serve the
+    /// next step.
     pub fn step(
         &mut self,
         work: &[Work<'_>],

@@ -20,6 +20,19 @@ pub enum EngineError {
         /// Largest number of tokens.
         context: usize,
     },
+    /// A size the engine cannot be opened with.
+    #[error("{what} is {found}, accepted are 1 to {max}")]
+    Size {
+        /// Which of [`crate::EngineOptions`].
+        what: &'static str,
+        /// Its value.
+        found: usize,
+        /// The largest that the others leave room for.
+        max: usize,
+    },
+    /// An answer needs something to answer.
+    #[error("the prompt is empty; give at least one token")]
+    EmptyPrompt,
     /// All places for sequences are taken.
     #[error("all {max} sequences are in use")]
     TooManySequences {

@@ -51,8 +51,11 @@ impl<'e> Generation<'e> {
         held: &[u32],
         mut go_on: impl FnMut() -> bool,
     ) -> Result<Option<Self>, EngineError> {
+        if request.prompt.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
         let room = engine.options().context - engine.len(request.sequence)?;
-        if request.prompt.is_empty() || request.prompt.len() > room {
+        if request.prompt.len() > room {
             let (wanted, context) = (request.prompt.len(), engine.options().context);
             return Err(EngineError::ContextFull { held: context - room, wanted, context });
         }

@@ -5,7 +5,12 @@ use hf2q_engine::{EngineError, EngineOptions, Finish, Generation, Request, Sampl
 use crate::support::{SIZES, engine, tokens, windowed};
 
 /// Tokens and end of an answer in a fresh sequence.
-fn answer(sampling: Sampling, options: EngineOptions, stop: &[u32], max_tokens: Option<usize>) -> (Vec<u32>, Finish) {
+fn answer(
+    sampling: Sampling,
+    options: EngineOptions,
+    stop: &[u32],
+    max_tokens: Option<usize>,
+) -> (Vec<u32>, Finish) {
     let mut engine = engine(&windowed(), options);
     let sampler = Sampler::new(sampling).unwrap();
     let sequence = engine.add_sequence().unwrap();

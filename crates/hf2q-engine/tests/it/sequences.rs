@@ -37,8 +37,10 @@ fn sequences_of_one_step_do_not_see_each_other() {
     for i in 0..6 {
         let parts: Vec<(usize, &[u32])> =
             texts.iter().enumerate().filter_map(|(s, t)| Some((s, t.chunks(15).nth(i)?))).collect();
-        let work: Vec<Work<'_>> =
-            parts.iter().map(|&(s, t)| Work { sequence: ids[s], tokens: t, logits: LogitRows::All }).collect();
+        let work: Vec<Work<'_>> = parts
+            .iter()
+            .map(|&(s, t)| Work { sequence: ids[s], tokens: t, logits: LogitRows::All })
+            .collect();
         let width = engine.vocabulary();
         let rows = engine.step(&work, None).unwrap().to_vec();
         let mut rows = rows.chunks(width);

@@ -7,7 +7,8 @@ use hf2q_model::{Model, RecordOptions, toy};
 use hf2q_plan::{KvFormat, Passes, Plan};
 use hf2q_reference::ReferenceBackend;
 
-pub(crate) const SIZES: EngineOptions = EngineOptions { context: 200, sequences: 3, rows: 48, logit_rows: 48 };
+pub(crate) const SIZES: EngineOptions =
+    EngineOptions { context: 200, sequences: 3, rows: 48, logit_rows: 48 };
 
 pub(crate) fn engine(model: &Model, options: EngineOptions) -> Engine {
     let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
