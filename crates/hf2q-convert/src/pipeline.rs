@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use hf2q_arch::{Config, TensorRow};
+use hf2q_arch::{Class, Config, TensorRow};
 use hf2q_gguf::{GgufWriter, Metadata, TensorSpec, TensorType, Value, same_file};
 use rayon::prelude::*;
 
@@ -72,6 +72,7 @@ pub fn convert(
         Some(bytes) => GgufWriter::create_split(output, metadata, specs, bytes)?,
         None => GgufWriter::create(output, metadata, specs)?,
     };
+    writer.protect(checkpoint.shard_paths())?;
     progress.start(jobs.iter().map(Job::bytes).sum());
     let mut by_type: BTreeMap<TensorType, (usize, u64)> = BTreeMap::new();
     let mut done = 0;
@@ -164,6 +165,12 @@ fn plan<'a>(
             continue;
         }
         let Some(rows) = Rows::resolve(&row, find, &mut missing)? else { continue };
+        if row.class == Class::Output && config.tied_output {
+            warnings.push(format!(
+                "{} differs from the embedding although config.json ties them; it is kept",
+                row.gguf
+            ));
+        }
         let ty = recipe.tensor_type(&row);
         if ty == TensorType::F16 && recipe.base().block_len() > 1 {
             let (name, cols) = (&row.gguf, row.shape[0]);

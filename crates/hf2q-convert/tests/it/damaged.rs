@@ -22,12 +22,16 @@ fn edited(edit: impl FnOnce(&mut Vec<Tensor>)) -> Edited {
         std::fs::copy(from.join(name), dir.path().join(name)).unwrap();
     }
     let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
-    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
-    let own = |(name, t): (String, TensorView<'_>)| (name, t.dtype(), t.shape().to_vec(), t.data().to_vec());
-    let mut tensors: Vec<Tensor> = file.tensors().into_iter().map(own).collect();
+    let mut tensors = owned(&bytes);
     edit(&mut tensors);
     write(&dir.path().join("model.safetensors"), &tensors);
     Edited { dir }
+}
+
+fn owned(bytes: &[u8]) -> Vec<Tensor> {
+    let file = safetensors::SafeTensors::deserialize(bytes).unwrap();
+    let own = |(name, t): (String, TensorView<'_>)| (name, t.dtype(), t.shape().to_vec(), t.data().to_vec());
+    file.tensors().into_iter().map(own).collect()
 }
 
 fn write(path: &Path, tensors: &[Tensor]) {
@@ -77,6 +81,34 @@ fn eight_bit_floats_are_refused_by_name() {
         });
         folder.refused(&["mlp.up_proj.weight", &format!("{dtype:?}")]);
     }
+}
+
+/// The tiny Qwen 3 folder ties its output to the embedding; `edit` makes an output of the embedding's bytes.
+fn tied_with_output(edit: impl FnOnce(&mut Vec<u8>)) -> (hf2q_convert::Summary, bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let from = root().join("fixtures/tiny/qwen3");
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(from.join(name), dir.path().join(name)).unwrap();
+    }
+    let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+    let mut tensors = owned(&bytes);
+    let mut output = tensors.iter().find(|t| t.0 == "model.embed_tokens.weight").unwrap().clone();
+    output.0 = "lm_head.weight".to_owned();
+    edit(&mut output.3);
+    tensors.push(output);
+    write(&dir.path().join("model.safetensors"), &tensors);
+    let path = dir.path().join("out.gguf");
+    let summary = try_convert(dir.path(), &path, "q8_0").unwrap();
+    let stored = hf2q_gguf::Gguf::open(&path).unwrap().tensor("output.weight").is_some();
+    (summary, stored)
+}
+
+#[test]
+fn a_tied_output_is_stored_once_and_one_that_differs_is_kept() {
+    let (summary, stored) = tied_with_output(|_| ());
+    assert!(!stored && summary.warnings.is_empty(), "{:?}", summary.warnings);
+    let (summary, stored) = tied_with_output(|bytes| bytes[0] ^= 1);
+    assert!(stored && summary.warnings[0].contains("output.weight differs"), "{:?}", summary.warnings);
 }
 
 #[test]
