@@ -1,0 +1,138 @@
+//! Sizes that cannot be, a backend that fails, prompts of nothing, pools that are used to the last page.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hf2q_engine::{
+    Engine, EngineError, EngineOptions, Generation, LogitRows, Request, Sampler, Sampling, Work,
+};
+use hf2q_gguf::Bytes;
+use hf2q_model::RecordOptions;
+use hf2q_plan::{
+    Backend, BackendError, GroupId, KvFormat, Limits, Observer, Passes, Plan, Program, SlotMove, Step,
+};
+use hf2q_reference::ReferenceBackend;
+
+use crate::support::{SIZES, engine, logits, tokens, windowed};
+
+/// The reference; its programs fail, after they have computed, while `broken` is set.
+#[derive(Default)]
+struct Fragile {
+    broken: Arc<AtomicBool>,
+}
+
+struct FragileProgram {
+    inner: Box<dyn Program>,
+    broken: Arc<AtomicBool>,
+}
+
+impl Backend for Fragile {
+    fn name(&self) -> &'static str {
+        "fragile"
+    }
+
+    fn describe(&self) -> String {
+        "fails when told to".to_owned()
+    }
+
+    fn open(
+        &self,
+        plan: Arc<Plan>,
+        weights: Vec<Bytes>,
+        limits: &Limits,
+    ) -> Result<Box<dyn Program>, BackendError> {
+        let inner = ReferenceBackend.open(plan, weights, limits)?;
+        Ok(Box::new(FragileProgram { inner, broken: Arc::clone(&self.broken) }))
+    }
+}
+
+impl Program for FragileProgram {
+    fn run(&mut self, step: &Step, observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError> {
+        let logits = self.inner.run(step, observer)?;
+        if self.broken.load(Ordering::SeqCst) {
+            return Err(BackendError::Failed { backend: "fragile", why: "told to".to_owned() });
+        }
+        Ok(logits)
+    }
+
+    fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError> {
+        self.inner.move_slots(group, moves)
+    }
+}
+
+fn open(backend: &dyn Backend, options: EngineOptions) -> Result<Engine, EngineError> {
+    let model = windowed();
+    let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
+    let weights = model.weights_for(&recording);
+    Engine::open(backend, Arc::new(Plan::compile(recording, Passes::ALL)), weights, options)
+}
+
+#[test]
+fn a_failed_step_loses_neither_pages_nor_positions() {
+    let text = tokens(SIZES.context, 3);
+    let mut whole = engine(&windowed(), SIZES);
+    let id = whole.add_sequence().unwrap();
+    let expected = logits(&mut whole, id, &text, 48);
+    let backend = Fragile::default();
+    let mut engine = open(&backend, SIZES).unwrap();
+    let ids = [0; 3].map(|_| engine.add_sequence().unwrap());
+    let mut got = vec![Vec::new(); 3];
+    for part in text.chunks(16) {
+        for (&sequence, got) in ids.iter().zip(&mut got) {
+            let held = engine.len(sequence).unwrap();
+            let other = tokens((SIZES.context - held).min(SIZES.rows), 9);
+            backend.broken.store(true, Ordering::SeqCst);
+            let failed = engine.step(&[Work { sequence, tokens: &other, logits: LogitRows::All }], None);
+            assert!(matches!(failed, Err(EngineError::Backend(_))));
+            backend.broken.store(false, Ordering::SeqCst);
+            assert_eq!(engine.len(sequence).unwrap(), held);
+            got.extend(logits(&mut engine, sequence, part, 16));
+        }
+    }
+    assert!(got.iter().all(|g| *g == expected));
+}
+
+#[test]
+fn every_sequence_can_fill_its_context_whatever_the_chunk() {
+    for rows in [5, 48, 200] {
+        let mut engine = open(&ReferenceBackend, EngineOptions { rows, logit_rows: 1, ..SIZES }).unwrap();
+        for _ in 0..2 {
+            let ids = [0; 3].map(|_| engine.add_sequence().unwrap());
+            for id in ids {
+                engine.extend(id, &tokens(SIZES.context, 2), LogitRows::None, |_| true).unwrap();
+            }
+            ids.into_iter().for_each(|id| engine.remove_sequence(id).unwrap());
+        }
+    }
+}
+
+#[test]
+fn impossible_sizes_are_refused_by_name() {
+    let huge = usize::MAX;
+    for (name, options) in [
+        ("context", EngineOptions { context: 0, ..SIZES }),
+        ("context", EngineOptions { context: huge, ..SIZES }),
+        ("context", EngineOptions { context: 1 << 31, ..SIZES }),
+        ("sequences", EngineOptions { sequences: 0, ..SIZES }),
+        ("sequences", EngineOptions { sequences: huge, ..SIZES }),
+        ("rows", EngineOptions { rows: 0, ..SIZES }),
+        ("rows", EngineOptions { rows: huge, ..SIZES }),
+        ("logit_rows", EngineOptions { logit_rows: 0, ..SIZES }),
+        ("logit_rows", EngineOptions { logit_rows: 49, ..SIZES }),
+    ] {
+        match open(&ReferenceBackend, options).map(|_| ()) {
+            Err(EngineError::Size { what, .. }) => assert_eq!(what, name, "{options:?}"),
+            other => panic!("{options:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_empty_prompt_is_called_so() {
+    let mut engine = engine(&windowed(), SIZES);
+    let sequence = engine.add_sequence().unwrap();
+    let sampler = Sampler::new(Sampling::default()).unwrap();
+    let request = Request { sequence, prompt: &[], stop: &[], max_tokens: None };
+    let error = Generation::start(&mut engine, &sampler, request, &[], || true).err().unwrap();
+    assert!(matches!(error, EngineError::EmptyPrompt), "{error}");
+}
