@@ -74,7 +74,8 @@ impl std::fmt::Display for Warning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::UnusedTensors { names } => {
-                write!(f, "{} tensors are not used: {}", names.len(), few(names))
+                let first = names.first().map_or("", String::as_str);
+                write!(f, "{} tensors of the file are not used, the first is {first}", names.len())
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What an operation moves and computes, for `plan`, `bench` and `profile`.
+//! What an operation moves and computes.
 
 use crate::op::{ExpertInput, Op};
 use crate::plan::Recording;

@@ -10,7 +10,7 @@ use crate::waves;
 /// An operation and its stable name, for example `L07.attn.q_proj`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NamedOp {
-    /// What `profile`, `trace` and `--skip` select on.
+    /// What observers, errors and `hf2q plan` call it.
     pub name: String,
     /// The operation.
     pub op: Op,

@@ -2,7 +2,19 @@
 
 use std::path::PathBuf;
 
+use std::ops::RangeInclusive;
+
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Tokens, positions or rows: more than a context has, and few enough to be added and multiplied.
+const MOST: u64 = 1 << 24;
+/// More than any machine has processors.
+const MOST_THREADS: u64 = 4096;
+
+fn number(accepted: RangeInclusive<u64>) -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(accepted)
+}
 
 /// Turns a HuggingFace checkpoint into a quantized GGUF file and runs it.
 #[derive(Debug, Parser)]
@@ -88,13 +100,13 @@ pub(crate) struct ChatArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EngineArgs {
     /// Threads [default: one for each core]
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = number(1..=MOST_THREADS))]
     pub(crate) threads: Option<usize>,
     /// Tokens the context can hold [default: the model's own, at most 8192]
-    #[arg(short, long)]
+    #[arg(short, long, value_parser = number(1..=MOST))]
     pub(crate) context: Option<usize>,
     /// Prompt tokens computed in one step
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 512, value_parser = number(1..=MOST))]
     pub(crate) chunk: usize,
     /// How keys and values are cached
     #[arg(long, value_enum, default_value_t = KvArg::F16)]
@@ -242,7 +254,7 @@ pub(crate) struct PlanArgs {
     #[arg(help = MODEL_HELP)]
     pub(crate) model: PathBuf,
     /// Rows of the step
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = number(1..=MOST))]
     pub(crate) rows: usize,
     /// Show the operations as the model records them
     #[arg(long)]
@@ -274,16 +286,16 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "NAME:TYPE", conflicts_with = "model")]
     pub(crate) synthetic: Option<String>,
     /// Prompt tokens
-    #[arg(short, long, default_value_t = 512)]
+    #[arg(short, long, default_value_t = 512, value_parser = number(0..=MOST))]
     pub(crate) prompt: usize,
     /// Tokens to decode
-    #[arg(short = 'n', long, default_value_t = 128)]
+    #[arg(short = 'n', long, default_value_t = 128, value_parser = number(0..=MOST))]
     pub(crate) decode: usize,
     /// Tokens in the context before either is measured
-    #[arg(short, long, default_value_t = 0)]
+    #[arg(short, long, default_value_t = 0, value_parser = number(0..=MOST))]
     pub(crate) depth: usize,
     /// Repetitions
-    #[arg(short, long, default_value_t = 5)]
+    #[arg(short, long, default_value_t = 5, value_parser = number(1..=MOST))]
     pub(crate) repetitions: usize,
     /// Print JSON
     #[arg(long)]
@@ -299,7 +311,7 @@ pub(crate) struct PerplexityArgs {
     /// The text file
     pub(crate) file: PathBuf,
     /// Tokens of a chunk; each chunk starts anew, after the beginning-of-text token if the vocabulary has one
-    #[arg(long, default_value_t = 511)]
+    #[arg(long, default_value_t = 511, value_parser = number(1..=MOST))]
     pub(crate) tokens: usize,
     /// Print JSON
     #[arg(long)]

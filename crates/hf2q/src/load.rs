@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, Result, bail};
 use hf2q_convert::{Options, Progress, Recipe, Summary, convert};
 use hf2q_gguf::Gguf;
+use hf2q_model::Model;
 use indicatif::ProgressBar;
 
 use crate::{config, interrupt, terminal};
@@ -17,6 +18,15 @@ const CACHED_TYPE: &str = "q8_0";
 pub(crate) fn open(model: &Path) -> Result<Gguf> {
     let path = resolve(model)?;
     Ok(Gguf::open(&path)?)
+}
+
+/// The model of a file; says what of the file it does without.
+pub(crate) fn model(gguf: &Gguf) -> Result<Model> {
+    let model = Model::load(gguf)?;
+    for warning in model.warnings() {
+        terminal::note(&format!("note: {warning}"));
+    }
+    Ok(model)
 }
 
 fn resolve(model: &Path) -> Result<PathBuf> {
@@ -49,6 +59,17 @@ fn gguf_files(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
     let paths: Vec<PathBuf> = entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<_>>()?;
     Ok(paths.into_iter().filter(|p| p.extension().is_some_and(|e| e == "gguf")).collect())
+}
+
+/// A file of a split set that would have the name `output`; `None` if there is none.
+pub(crate) fn part_of_set(output: &Path) -> Result<Option<PathBuf>> {
+    let dir = output.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !dir.is_dir() {
+        return Ok(None);
+    }
+    let set = stem_of_set(output);
+    let is_part = |p: &PathBuf| p.file_name() != output.file_name() && stem_of_set(p) == set;
+    Ok(gguf_files(dir)?.into_iter().find(is_part))
 }
 
 /// `model-00001-of-00003.gguf` to `model`.
@@ -89,7 +110,8 @@ fn fingerprint(folder: &Path) -> Result<u64> {
     let mut files: Vec<String> = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let entry = entry?;
-        let meta = std::fs::metadata(entry.path())?;
+        let path = entry.path();
+        let meta = std::fs::metadata(&path).with_context(|| path.display().to_string())?;
         let changed =
             meta.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
         files.push(format!("{:?} {} {}", entry.file_name(), meta.len(), changed.as_nanos()));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use hf2q_cpu::{CpuBackend, CpuOptions, Isa};
 use hf2q_engine::{Engine, EngineOptions, Finish, Generation, Request, Sampler, Sampling, SequenceId};
 use hf2q_gguf::{Gguf, Metadata};
@@ -12,7 +12,7 @@ use hf2q_plan::{Backend, KvFormat, Passes, Plan};
 use hf2q_text::{ChatRequest, ChatTemplate, Controls, StopStrings, Tokenizer};
 
 use crate::args::{EngineArgs, IsaArg, KvArg, SamplingArgs};
-use crate::{config, interrupt};
+use crate::{config, interrupt, load};
 
 /// Context where neither the user nor the model asks for less.
 const DEFAULT_CONTEXT: usize = 8192;
@@ -57,18 +57,12 @@ impl EngineArgs {
     pub(crate) fn backend(&self) -> Result<CpuBackend> {
         let isa = self.isa.map(instruction_set).transpose()?;
         let threads = self.threads.unwrap_or_else(config::default_threads);
-        if threads == 0 {
-            bail!("--threads is 0, accepted are 1 and more");
-        }
         Ok(CpuBackend::new(CpuOptions { threads, isa })?)
     }
 
     /// Sizes for one sequence.
     pub(crate) fn sizes(&self, model: &Model, logit_rows: usize) -> Result<EngineOptions> {
         let context = self.context.unwrap_or_else(|| model.config().context_length.min(DEFAULT_CONTEXT));
-        if context == 0 || self.chunk == 0 {
-            bail!("--context and --chunk must be 1 or more");
-        }
         let rows = self.chunk.min(context);
         Ok(EngineOptions { context, sequences: 1, rows, logit_rows: logit_rows.min(rows) })
     }
@@ -89,7 +83,7 @@ impl Session {
     pub(crate) fn open(gguf: &Gguf, args: &EngineArgs) -> Result<Self> {
         let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
         let template = ChatTemplate::from_metadata(gguf.metadata(), &tokenizer)?;
-        let model = Model::load(gguf)?;
+        let model = load::model(gguf)?;
         let (mut engine, backend) = args.engine(&model, args.sizes(&model, 1)?)?;
         let sequence = engine.add_sequence()?;
         let defaults = default_sampling(gguf.metadata())?;

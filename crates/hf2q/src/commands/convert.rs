@@ -15,8 +15,11 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
         Some(path) => path.clone(),
         None => default_output(args)?,
     };
-    if output.exists() && !args.force {
-        bail!("{} exists already; --force replaces it", output.display());
+    if !args.force {
+        let earlier = if args.split.is_some() { load::part_of_set(&output)? } else { None };
+        if let Some(path) = earlier.or_else(|| output.exists().then(|| output.clone())) {
+            bail!("{} exists already; --force replaces it", path.display());
+        }
     }
     let started = Instant::now();
     let options = Options { recipe, split_bytes: args.split };

@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result, bail};
 use hf2q_engine::{Engine, LogitRows};
-use hf2q_model::Model;
 use hf2q_text::{Specials, Tokenizer};
 use serde_json::json;
 
@@ -16,10 +15,11 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let text = std::fs::read_to_string(&args.file).with_context(|| args.file.display().to_string())?;
     let gguf = load::open(&args.model)?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
-    let model = Model::load(&gguf)?;
+    let model = load::model(&gguf)?;
     let bos = tokenizer.bos();
     let ids = tokenizer.encode(&text, Specials::AsText);
-    if ids.is_empty() || args.tokens == 0 {
+    // Without a beginning-of-text token the first token of a chunk is given, not predicted.
+    if ids.len().min(args.tokens) + usize::from(bos.is_some()) < 2 {
         bail!(
             "{}: nothing to predict: {} tokens in chunks of {}",
             args.file.display(),

@@ -1,7 +1,7 @@
 //! `hf2q plan`.
 
 use anyhow::Result;
-use hf2q_model::{Model, RecordOptions};
+use hf2q_model::RecordOptions;
 use hf2q_plan::{Cost, KvFormat, Passes, Plan};
 
 use crate::args::PlanArgs;
@@ -9,10 +9,10 @@ use crate::{load, terminal};
 
 pub(crate) fn run(args: &PlanArgs) -> Result<()> {
     let gguf = load::open(&args.model)?;
-    let model = Model::load(&gguf)?;
+    let model = load::model(&gguf)?;
     let recording = model.record(&RecordOptions::uniform(KvFormat::F16))?;
     let plan = Plan::compile(recording, if args.no_fusion { Passes::NONE } else { Passes::ALL });
-    let rows = args.rows.max(1);
+    let rows = args.rows;
     let mut total = Cost::default();
     let mut text = String::new();
     for (wave, range) in plan.waves.iter().enumerate() {

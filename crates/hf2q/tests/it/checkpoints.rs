@@ -109,6 +109,16 @@ fn an_output_that_exists() {
 }
 
 #[test]
+fn a_split_output_that_exists() {
+    let place = Place::new();
+    let folder = crate::support::bundled("tiny-dense");
+    let args = ["convert", folder.to_str().unwrap(), "--split", "4M", "-o", "parts.gguf"];
+    place.run(&args).success();
+    place.run(&args).failure(&["parts-0000", "exists already", "--force"]);
+    place.run(&[&args[..], &["--force"]].concat()).success();
+}
+
+#[test]
 fn an_output_type_that_is_not_known() {
     let place = Place::new();
     let folder = crate::support::bundled("tiny-dense");

@@ -149,6 +149,25 @@ fn bench_and_perplexity_print_json() {
 }
 
 #[test]
+fn numbers_that_cannot_be_are_refused_by_the_name_of_their_flag() {
+    let place = Place::new();
+    let huge = usize::MAX.to_string();
+    for (args, flag) in [
+        (["run", "--context", "0"], "--context"),
+        (["run", "--context", &huge], "--context"),
+        (["run", "--chunk", "0"], "--chunk"),
+        (["run", "--threads", &huge], "--threads"),
+        (["plan", "--rows", &huge], "--rows"),
+        (["plan", "--rows", "0"], "--rows"),
+        (["bench", "--depth", &huge], "--depth"),
+        (["bench", "--decode", &huge], "--decode"),
+        (["perplexity", "--tokens", &huge], "--tokens"),
+    ] {
+        place.run(&[&args[..], &["model.gguf", "text"]].concat()).failure(&[flag, "is not in"]);
+    }
+}
+
+#[test]
 fn completions_are_printed() {
     assert!(Place::new().run(&["completions", "bash"]).success().contains("hf2q"));
 }
