@@ -166,10 +166,15 @@ fn columns<S: Simd, E: Element>(s: S, m: &Multiply<'_>) {
     let bytes = &bytes[m.matrix * n_out * row_bytes..][..n_out * row_bytes];
     let end = (m.column + COLUMNS).min(*n_out);
     let mut c = m.column;
-    while c + 4 <= end {
+    while S::WIDE && c + 4 <= end {
         let weights = Weights { bytes: &bytes[c * row_bytes..][..4 * row_bytes], n_in: *n_in };
         rows::<S, E, 4>(s, &m.block, &weights, c);
         c += 4;
+    }
+    while !S::WIDE && c + 2 <= end {
+        let weights = Weights { bytes: &bytes[c * row_bytes..][..2 * row_bytes], n_in: *n_in };
+        rows::<S, E, 2>(s, &m.block, &weights, c);
+        c += 2;
     }
     while c < end {
         let weights = Weights { bytes: &bytes[c * row_bytes..][..row_bytes], n_in: *n_in };

@@ -74,7 +74,7 @@ impl Attention {
     fn parts(&self, step: &StepData) -> usize {
         let sharing = self.shape.heads / self.shape.kv_heads;
         let units = (step.chunks.len() * self.shape.kv_heads).max(1);
-        let wanted = (2 * self.threads).div_ceil(units).min(sharing);
+        let wanted = self.threads.div_ceil(units).min(sharing);
         // Parts of equal size.
         (1..=wanted).rev().find(|&n| sharing.is_multiple_of(n)).unwrap_or(1)
     }
