@@ -29,9 +29,7 @@ pub struct CheckpointTensor {
 /// All tensors of a folder, by name.
 #[derive(Debug)]
 pub struct Checkpoint {
-    folder: Folder,
     tensors: BTreeMap<String, CheckpointTensor>,
-    shards: Vec<String>,
 }
 
 impl Checkpoint {
@@ -71,7 +69,7 @@ impl Checkpoint {
                 tensors.insert(name, tensor);
             }
         }
-        Ok(Self { folder: folder.clone(), tensors, shards: shards.into_keys().collect() })
+        Ok(Self { tensors })
     }
 
     /// A tensor by name.
@@ -82,11 +80,6 @@ impl Checkpoint {
     /// All names, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
-    }
-
-    /// Paths of the shards.
-    pub fn shard_paths(&self) -> impl Iterator<Item = std::path::PathBuf> {
-        self.shards.iter().map(|s| self.folder.path(s))
     }
 }
 

@@ -132,14 +132,6 @@ pub enum ConvertError {
         /// What can be converted.
         accepted: &'static str,
     },
-    /// The output would overwrite an input.
-    #[error("{output} is the same file as the input {input}; choose another output path", output = output.display(), input = input.display())]
-    SameFile {
-        /// The output path.
-        output: PathBuf,
-        /// The input it would destroy.
-        input: PathBuf,
-    },
     /// An unknown output type.
     #[error("output type {found:?} is not supported; accepted are f32, f16, bf16, q8_0 and q4_0")]
     Recipe {

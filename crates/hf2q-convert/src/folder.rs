@@ -28,6 +28,15 @@ impl Folder {
         self.dir.join(name)
     }
 
+    /// Every file that no conversion has made: what must not be overwritten.
+    pub fn inputs(&self) -> Result<Vec<PathBuf>, ConvertError> {
+        let io = |source| ConvertError::Io { path: self.dir.clone(), source };
+        let entries = std::fs::read_dir(&self.dir).map_err(io)?;
+        let paths: Vec<PathBuf> =
+            entries.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>().map_err(io)?;
+        Ok(paths.into_iter().filter(|p| p.extension().is_none_or(|e| e != "gguf")).collect())
+    }
+
     /// The text of a file; `None` if it does not exist.
     pub fn text(&self, name: &str) -> Result<Option<String>, ConvertError> {
         let path = self.path(name);

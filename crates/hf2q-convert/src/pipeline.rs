@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use hf2q_arch::{Class, Config, TensorRow};
-use hf2q_gguf::{GgufWriter, Metadata, TensorSpec, TensorType, Value, same_file};
+use hf2q_gguf::{GgufWriter, Metadata, TensorSpec, TensorType, Value};
 use rayon::prelude::*;
 
 use crate::checkpoint::{Checkpoint, CheckpointTensor};
@@ -63,7 +63,6 @@ pub fn convert(
     let folder = Folder::new(folder);
     let config = Config::from_hf(&folder.required_json("config.json")?)?;
     let checkpoint = Checkpoint::open(&folder)?;
-    refuse_overwriting_inputs(&checkpoint, &folder, output)?;
     let mut warnings = Vec::new();
     let jobs = plan(&folder, &config, &checkpoint, options.recipe, &mut warnings)?;
     let metadata = metadata(&folder, &config, options.recipe)?;
@@ -72,7 +71,7 @@ pub fn convert(
         Some(bytes) => GgufWriter::create_split(output, metadata, specs, bytes)?,
         None => GgufWriter::create(output, metadata, specs)?,
     };
-    writer.protect(checkpoint.shard_paths())?;
+    writer.protect(folder.inputs()?)?;
     progress.start(jobs.iter().map(Job::bytes).sum());
     let mut by_type: BTreeMap<TensorType, (usize, u64)> = BTreeMap::new();
     let mut done = 0;
@@ -129,21 +128,6 @@ impl Job<'_> {
             .map_err(|source| ConvertError::Encode { tensor: self.row.gguf.clone(), source })?;
         Ok(bytes)
     }
-}
-
-fn refuse_overwriting_inputs(
-    checkpoint: &Checkpoint,
-    folder: &Folder,
-    output: &Path,
-) -> Result<(), ConvertError> {
-    let json = ["config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"];
-    let inputs = checkpoint.shard_paths().chain(json.iter().map(|n| folder.path(n)));
-    for input in inputs {
-        if same_file(output, &input) {
-            return Err(ConvertError::SameFile { output: output.to_owned(), input });
-        }
-    }
-    Ok(())
 }
 
 /// Pairs every row of the tensor map with its tensors, and accounts for every tensor of the checkpoint.

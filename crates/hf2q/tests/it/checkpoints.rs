@@ -97,6 +97,17 @@ fn an_output_that_is_an_input() {
         place.run(&args).failure(&["same file"]);
         assert!(std::fs::read(&input).unwrap() == before);
     }
+    // Any file of the folder is one, whether this conversion reads it or not.
+    for name in ["config.json", "tokenizer.json", "notes.txt"] {
+        let input = folder.join(name);
+        if name == "notes.txt" {
+            std::fs::write(&input, "mine").unwrap();
+        }
+        let before = std::fs::read(&input).unwrap();
+        let args = ["convert", folder.to_str().unwrap(), "--force", "-o", input.to_str().unwrap()];
+        place.run(&args).failure(&["same file", name]);
+        assert!(std::fs::read(&input).unwrap() == before);
+    }
 }
 
 #[test]
