@@ -78,11 +78,6 @@ pub struct Experts {
 }
 
 impl Config {
-    /// Whether layer `i` projects and stores its own keys and values.
-    pub fn owns_kv(&self, i: usize) -> bool {
-        self.layers[i].kv_from.is_none()
-    }
-
     /// The scale of attention scores that metadata means when it says nothing.
     pub(crate) fn usual_attention_scale(
         architecture: Architecture,

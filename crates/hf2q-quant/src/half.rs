@@ -1,4 +1,4 @@
-//! Half precision and bfloat16: single values, slices, and the little-endian bytes of files.
+//! Half precision and bfloat16: single values, and the little-endian bytes of files.
 //!
 //! Conversions to 16 bits round to nearest, ties to even; magnitudes beyond the range become infinite. NaN
 //! stays NaN and is made quiet.
@@ -31,58 +31,6 @@ pub fn f32_to_bf16(value: f32) -> u16 {
     let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
     let upper = if value.is_nan() { (bits >> 16) | QUIET } else { rounded >> 16 };
     upper as u16
-}
-
-/// Half precision bits to `f32`.
-///
-/// # Panics
-/// If the lengths differ.
-pub fn f16_slice_to_f32(src: &[u16], dst: &mut [f32]) {
-    assert_eq!(src.len(), dst.len(), "one output for every input");
-    for (bits, values) in src.chunks(CHUNK).zip(dst.chunks_mut(CHUNK)) {
-        let mut halves = [f16::ZERO; CHUNK];
-        for (half, &bits) in halves.iter_mut().zip(bits) {
-            *half = f16::from_bits(bits);
-        }
-        halves[..values.len()].convert_to_f32_slice(values);
-    }
-}
-
-/// `f32` to half precision bits.
-///
-/// # Panics
-/// If the lengths differ.
-pub fn f32_slice_to_f16(src: &[f32], dst: &mut [u16]) {
-    assert_eq!(src.len(), dst.len(), "one output for every input");
-    for (values, bits) in src.chunks(CHUNK).zip(dst.chunks_mut(CHUNK)) {
-        let mut halves = [f16::ZERO; CHUNK];
-        halves[..values.len()].convert_from_f32_slice(values);
-        for (bits, half) in bits.iter_mut().zip(halves) {
-            *bits = half.to_bits();
-        }
-    }
-}
-
-/// bfloat16 bits to `f32`.
-///
-/// # Panics
-/// If the lengths differ.
-pub fn bf16_slice_to_f32(src: &[u16], dst: &mut [f32]) {
-    assert_eq!(src.len(), dst.len(), "one output for every input");
-    for (&bits, value) in src.iter().zip(dst) {
-        *value = bf16_to_f32(bits);
-    }
-}
-
-/// `f32` to bfloat16 bits.
-///
-/// # Panics
-/// If the lengths differ.
-pub fn f32_slice_to_bf16(src: &[f32], dst: &mut [u16]) {
-    assert_eq!(src.len(), dst.len(), "one output for every input");
-    for (&value, bits) in src.iter().zip(dst) {
-        *bits = f32_to_bf16(value);
-    }
 }
 
 /// Little-endian half precision, at any alignment, to `f32`.
@@ -145,29 +93,41 @@ pub fn f32_to_bf16_bytes(src: &[f32], dst: &mut [u8]) {
 mod tests {
     use super::*;
 
+    /// Every pattern of 16 bits, as a file holds them.
+    fn all() -> Vec<u8> {
+        (0..=u16::MAX).flat_map(u16::to_le_bytes).collect()
+    }
+
+    fn bits(bytes: &[u8]) -> impl Iterator<Item = u16> {
+        bytes.as_chunks().0.iter().map(|&b| u16::from_le_bytes(b))
+    }
+
     #[test]
     fn every_half_survives_a_round_trip() {
-        let all: Vec<u16> = (0..=u16::MAX).collect();
-        let (mut wide, mut back) = (vec![0.0; all.len()], vec![0; all.len()]);
-        f16_slice_to_f32(&all, &mut wide);
-        f32_slice_to_f16(&wide, &mut back);
-        for ((&bits, &wide), back) in all.iter().zip(&wide).zip(back) {
-            assert_eq!(wide.to_bits(), f16_to_f32(bits).to_bits(), "{bits:#06x}: slice and single agree");
-            assert_eq!(back, f32_to_f16(wide), "{bits:#06x}: slice and single agree");
-            let quiet = if wide.is_nan() { bits | 0x200 } else { bits };
-            assert_eq!(back, quiet, "{bits:#06x}");
+        let (mut wide, mut back) = (vec![0.0; 1 << 16], vec![0; 1 << 17]);
+        f16_bytes_to_f32(&all(), &mut wide);
+        f32_to_f16_bytes(&wide, &mut back);
+        for ((half, &wide), back) in (0..=u16::MAX).zip(&wide).zip(bits(&back)) {
+            assert_eq!(wide.to_bits(), f16_to_f32(half).to_bits(), "{half:#06x}: bytes and single agree");
+            assert_eq!(back, f32_to_f16(wide), "{half:#06x}: bytes and single agree");
+            let quiet = if wide.is_nan() { half | 0x200 } else { half };
+            assert_eq!(back, quiet, "{half:#06x}");
         }
     }
 
     #[test]
     fn every_bfloat_survives_a_round_trip() {
-        let all: Vec<u16> = (0..=u16::MAX).collect();
-        let (mut wide, mut back) = (vec![0.0; all.len()], vec![0; all.len()]);
-        bf16_slice_to_f32(&all, &mut wide);
-        f32_slice_to_bf16(&wide, &mut back);
-        for ((&bits, &wide), back) in all.iter().zip(&wide).zip(back) {
-            let quiet = if wide.is_nan() { bits | 0x40 } else { bits };
-            assert_eq!(back, quiet, "{bits:#06x}");
+        let (mut wide, mut back) = (vec![0.0; 1 << 16], vec![0; 1 << 17]);
+        bf16_bytes_to_f32(&all(), &mut wide);
+        f32_to_bf16_bytes(&wide, &mut back);
+        for ((bfloat, &wide), back) in (0..=u16::MAX).zip(&wide).zip(bits(&back)) {
+            assert_eq!(
+                wide.to_bits(),
+                bf16_to_f32(bfloat).to_bits(),
+                "{bfloat:#06x}: bytes and single agree"
+            );
+            let quiet = if wide.is_nan() { bfloat | 0x40 } else { bfloat };
+            assert_eq!(back, quiet, "{bfloat:#06x}");
         }
     }
 
@@ -193,18 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_agree_with_slices() {
+    fn lengths_need_not_fill_a_chunk() {
         let values: Vec<f32> = (0..200).map(|i| (i as f32 - 77.3) * 0.37).collect();
-        let (mut bytes, mut bits, mut back) = (vec![0; 400], vec![0; 200], vec![0.0; 200]);
-        f32_to_f16_bytes(&values, &mut bytes);
-        f32_slice_to_f16(&values, &mut bits);
-        assert_eq!(bytes, bits.iter().flat_map(|b| b.to_le_bytes()).collect::<Vec<_>>());
-        f16_bytes_to_f32(&bytes, &mut back);
-        assert_eq!(back, bits.iter().map(|&b| f16_to_f32(b)).collect::<Vec<_>>());
-        f32_to_bf16_bytes(&values, &mut bytes);
-        f32_slice_to_bf16(&values, &mut bits);
-        assert_eq!(bytes, bits.iter().flat_map(|b| b.to_le_bytes()).collect::<Vec<_>>());
-        bf16_bytes_to_f32(&bytes, &mut back);
-        assert_eq!(back, bits.iter().map(|&b| bf16_to_f32(b)).collect::<Vec<_>>());
+        for len in [0, 1, CHUNK - 1, CHUNK + 1, 200] {
+            let (values, mut bytes, mut back) = (&values[..len], vec![0; 2 * len], vec![0.0; len]);
+            f32_to_f16_bytes(values, &mut bytes);
+            assert!(bits(&bytes).eq(values.iter().map(|&v| f32_to_f16(v))), "{len}");
+            f16_bytes_to_f32(&bytes, &mut back);
+            assert!(bits(&bytes).map(f16_to_f32).eq(back), "{len}");
+        }
     }
 }

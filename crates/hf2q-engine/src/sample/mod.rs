@@ -117,11 +117,6 @@ impl Sampler {
         Ok(Self { sampling })
     }
 
-    /// The parameters.
-    pub fn sampling(&self) -> &Sampling {
-        &self.sampling
-    }
-
     /// Draws the token that follows `history` (the prompt and everything drawn so far) in a sequence.
     pub fn sample(&self, logits: &[f32], history: &[u32], sequence: usize) -> Result<Drawn, SampleError> {
         let s = &self.sampling;

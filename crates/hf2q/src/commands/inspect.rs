@@ -49,8 +49,9 @@ fn print_file(gguf: &Gguf) -> Result<()> {
 }
 
 fn print_metadata(gguf: &Gguf) -> Result<()> {
-    let width = gguf.metadata().iter().map(|(k, _)| k.len()).max().unwrap_or(0);
-    for (key, value) in gguf.metadata().iter() {
+    let lines: Vec<(String, &Value)> = gguf.metadata().iter().map(|(k, v)| (name(k), v)).collect();
+    let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
+    for (key, value) in lines {
         terminal::print_line(&format!("{key:width$}  {}", shown(value)))?;
     }
     terminal::print_line("")
@@ -73,11 +74,11 @@ fn print_types(gguf: &Gguf) -> Result<()> {
 }
 
 fn print_tensors(gguf: &Gguf) -> Result<()> {
-    let width = gguf.tensors().iter().map(|t| t.name.len()).max().unwrap_or(0);
+    let width = gguf.tensors().iter().map(|t| name(&t.name).len()).max().unwrap_or(0);
     terminal::print_line("")?;
     for t in gguf.tensors() {
         let (ty, shape, bytes) = (t.ty.name(), shape(t), terminal::bytes(t.bytes));
-        terminal::print_line(&format!("{:width$}  {ty:<7} {shape:<22} {bytes:>11}", t.name))?;
+        terminal::print_line(&format!("{:width$}  {ty:<7} {shape:<22} {bytes:>11}", name(&t.name)))?;
     }
     Ok(())
 }
@@ -100,9 +101,14 @@ fn verdict(gguf: &Gguf, args: &InspectArgs, damaged: &[String]) -> Result<()> {
 /// One line for each tensor with a damaged block.
 fn damaged_blocks(gguf: &Gguf) -> Vec<String> {
     let check = |t: &TensorInfo| {
-        hf2q_quant::check_blocks(t.ty, gguf.data(t)).err().map(|e| format!("{}: {e}", t.name))
+        hf2q_quant::check_blocks(t.ty, gguf.data(t)).err().map(|e| format!("{}: {e}", name(&t.name)))
     };
     gguf.tensors().iter().filter_map(check).collect()
+}
+
+/// A name from a file: what would steer a terminal is escaped.
+fn name(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() }).collect()
 }
 
 fn parameters(gguf: &Gguf) -> u64 {

@@ -70,6 +70,20 @@ fn a_shard_without_its_set() {
 }
 
 #[test]
+fn names_cannot_steer_a_terminal() {
+    let place = Place::new();
+    let mut bytes = header(1, 0);
+    let key = "a\u{1b}[2Jb";
+    bytes.extend((key.len() as u64).to_le_bytes());
+    bytes.extend(key.as_bytes());
+    bytes.extend([7, 0, 0, 0, 1]);
+    bytes.resize(bytes.len().next_multiple_of(32), 0);
+    std::fs::write(place.path("key.gguf"), bytes).unwrap();
+    let text = place.run(&["inspect", "key.gguf"]).success();
+    assert!(text.contains("a\\u{1b}[2Jb") && !text.contains('\u{1b}'), "{text:?}");
+}
+
+#[test]
 fn a_nan_weight_is_found() {
     let place = Place::new();
     let model = place.converted("tiny-dense", "f32");
