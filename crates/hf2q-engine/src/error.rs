@@ -39,7 +39,7 @@ pub enum EngineError {
         /// Sequences the engine was opened for.
         max: usize,
     },
-    /// A removed or foreign sequence.
+    /// No sequence has this number; those of removed sequences are given out again.
     #[error("sequence {0} does not exist")]
     UnknownSequence(usize),
     /// Work of one step must name each sequence once.

@@ -34,8 +34,7 @@ pub fn names() -> Vec<&'static str> {
 }
 
 fn accepted() -> String {
-    let types: Vec<&str> =
-        TensorType::all().filter(|&t| hf2q_quant::can_encode(t)).map(TensorType::name).collect();
+    let types: Vec<&str> = hf2q_quant::encodable().map(TensorType::name).collect();
     format!("{} with one of {}", names().join(", "), types.join(", "))
 }
 
