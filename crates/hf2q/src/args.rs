@@ -18,7 +18,7 @@ fn number(accepted: RangeInclusive<u64>) -> RangedU64ValueParser<usize> {
 
 /// Turns a HuggingFace checkpoint into a quantized GGUF file and runs it.
 #[derive(Debug, Parser)]
-#[command(name = "hf2q", version, arg_required_else_help = true, propagate_version = true)]
+#[command(name = "hf2q", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Tokenize(TokenizeArgs),
     /// Measure prompt and decode speed
     Bench(BenchArgs),
-    /// Measure how well a model predicts a text
+    /// Measure how well a model predicts a text file
     Perplexity(PerplexityArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
@@ -63,7 +63,7 @@ pub(crate) struct DemoArgs {
 pub(crate) struct RunArgs {
     #[arg(help = MODEL_HELP)]
     pub(crate) model: PathBuf,
-    /// The prompt; read from standard input if absent
+    /// The prompt; read from standard input, less a newline at its end, if absent
     pub(crate) prompt: Option<String>,
     /// Continue the prompt as it is instead of answering it as a chat turn
     #[arg(long)]
@@ -137,7 +137,7 @@ pub(crate) struct SamplingArgs {
     #[arg(short = 'n', long)]
     pub(crate) max_tokens: Option<usize>,
     /// 0 takes the most likely token [default: the model's, or 0.8]
-    #[arg(long, visible_alias = "temp")]
+    #[arg(long, visible_alias = "temp", allow_negative_numbers = true)]
     pub(crate) temperature: Option<f32>,
     /// Keep this many of the most likely tokens, 0 for all [default: the model's, or 40]
     #[arg(long, allow_negative_numbers = true)]
@@ -166,7 +166,7 @@ pub(crate) struct SamplingArgs {
     /// Add to the logit of a token id, e.g. 107=-5; may be repeated
     #[arg(long, value_name = "ID=BIAS", value_parser = parse_bias)]
     pub(crate) logit_bias: Vec<(u32, f32)>,
-    /// Key of the draws: the same seed gives the same answer [default: random]
+    /// Seed of the draws: the same seed gives the same answer [default: random]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Stop at this text; may be repeated
@@ -210,7 +210,7 @@ pub(crate) struct ConvertArgs {
     #[arg(short, long)]
     pub(crate) output: Option<PathBuf>,
     /// Type of the matrices: f32, f16, bf16, q8_0 or q4_0
-    #[arg(short = 't', long = "type", default_value = "q8_0")]
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "q8_0")]
     pub(crate) ty: String,
     /// Start a new file after this much tensor data, e.g. 4G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
@@ -253,7 +253,7 @@ pub(crate) struct InspectArgs {
 pub(crate) struct PlanArgs {
     #[arg(help = MODEL_HELP)]
     pub(crate) model: PathBuf,
-    /// Rows of the step
+    /// Rows (tokens) of the step
     #[arg(long, default_value_t = 1, value_parser = number(1..=MOST))]
     pub(crate) rows: usize,
     /// Show the operations as the model records them
@@ -282,7 +282,7 @@ pub(crate) struct TokenizeArgs {
 pub(crate) struct BenchArgs {
     #[arg(help = MODEL_HELP, required_unless_present = "synthetic")]
     pub(crate) model: Option<PathBuf>,
-    /// Random weights of a model's real shapes, e.g. gemma4-26b-a4b:q4_0
+    /// Random weights of a model's real shapes, all held in memory, e.g. gemma4-26b-a4b:q4_0
     #[arg(long, value_name = "NAME:TYPE", conflicts_with = "model")]
     pub(crate) synthetic: Option<String>,
     /// Prompt tokens
@@ -310,7 +310,8 @@ pub(crate) struct PerplexityArgs {
     pub(crate) model: PathBuf,
     /// The text file
     pub(crate) file: PathBuf,
-    /// Tokens of a chunk; each chunk starts anew, after the beginning-of-text token if the vocabulary has one
+    /// Tokens of a chunk; each chunk starts anew, after the beginning-of-text token if the vocabulary has one, and all its
+    /// tokens count (llama-perplexity counts the second half only)
     #[arg(long, default_value_t = 511, value_parser = number(1..=MOST))]
     pub(crate) tokens: usize,
     /// Print JSON

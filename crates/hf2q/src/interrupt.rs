@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 static PRESSED: AtomicUsize = AtomicUsize::new(0);
 
 /// Exit status of a program that was interrupted.
-const INTERRUPTED: i32 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 static INSTALLED: Once = Once::new();
 
@@ -27,7 +27,7 @@ pub(crate) fn install_once() -> Result<()> {
 
 #[expect(clippy::exit, reason = "a second Ctrl-C asks for just that")]
 fn leave() {
-    std::process::exit(INTERRUPTED);
+    std::process::exit(INTERRUPTED.into());
 }
 
 /// Whether Ctrl-C was pressed since the last [`clear`].

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         Err(error) if terminal::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             terminal::note(&format!("hf2q: {error:#}"));
-            ExitCode::FAILURE
+            if interrupt::pressed() { ExitCode::from(interrupt::INTERRUPTED) } else { ExitCode::FAILURE }
         }
     }
 }

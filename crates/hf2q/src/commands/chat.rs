@@ -1,23 +1,22 @@
 //! `hf2q chat`.
 
 use anyhow::{Result, bail};
-use hf2q_engine::Finish;
 use rustyline::error::ReadlineError;
 use rustyline::{DefaultEditor, Editor};
 use serde_json::{Value, json};
 
 use crate::args::ChatArgs;
-use crate::commands::run::speed;
+use crate::commands::run::report;
 use crate::session::Session;
 use crate::{config, interrupt, load, terminal};
 
 const HELP: &str = "\
 /reset          forget the conversation
-/system TEXT    start anew with these instructions
+/system TEXT    start anew with these instructions, or with none
 /retry          answer the last message again
 /help           this list
 /exit           leave (as does Ctrl-D)
-Ctrl-C stops an answer. A line that ends in \\ goes on in the next one.";
+Ctrl-C stops an answer. A line that ends in \\ goes on in the next one; a pasted text is one message.";
 
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     let gguf = load::open(&args.model)?;
@@ -88,11 +87,17 @@ impl Chat<'_> {
             "/system" => {
                 self.messages = system_message(Some(rest).filter(|t| !t.is_empty()));
                 self.session.reset()?;
+                terminal::note(&terminal::dim(match self.messages.len() {
+                    0 => "a new conversation without instructions",
+                    _ => "a new conversation with these instructions",
+                }));
             }
             "/retry" => {
                 if self.messages.last().is_some_and(|m| m["role"] == "assistant") {
                     self.messages.pop();
                     self.reply()?;
+                } else {
+                    terminal::note(&terminal::dim("there is no answer to give again"));
                 }
             }
             command if command.starts_with('/') && !command[1..].contains('/') => {
@@ -113,7 +118,9 @@ impl Chat<'_> {
             Ok(()) => Ok(()),
             Err(error) if terminal::is_closed_pipe(&error) => Err(error),
             Err(error) => {
-                terminal::note(&format!("{error:#}"));
+                terminal::note(&format!(
+                    "{error:#}\nYour last message is taken back; /reset forgets the conversation"
+                ));
                 self.messages.pop();
                 self.session.reset()
             }
@@ -131,25 +138,23 @@ impl Chat<'_> {
         let answer = self.session.answer(&prompt, &sampler, &sampling, terminal::print)?;
         interrupt::clear();
         terminal::print("\n")?;
-        let end = match answer.finish {
-            Finish::Cancelled => " · stopped",
-            Finish::Length => " · cut at the limit",
-            Finish::Stop(_) => "",
-        };
-        terminal::note(&terminal::dim(&format!("{}{end}", speed(&answer.timing))));
+        terminal::note(&terminal::dim(&report(&answer, &sampling)));
         self.messages.push(json!({ "role": "assistant", "content": answer.text }));
         Ok(())
     }
 }
 
-/// A message; lines that end in a backslash go on.
+/// A message; lines that end in a backslash go on, up to the end of the input.
 fn read<H: rustyline::Helper>(
     editor: &mut Editor<H, rustyline::history::FileHistory>,
 ) -> rustyline::Result<String> {
     let mut text = editor.readline("> ")?;
     while let Some(head) = text.strip_suffix('\\') {
-        let next = editor.readline("… ")?;
-        text = format!("{head}\n{next}");
+        text = match editor.readline("… ") {
+            Ok(next) => format!("{head}\n{next}"),
+            Err(ReadlineError::Eof) => head.to_owned(),
+            Err(error) => return Err(error),
+        };
     }
     editor.add_history_entry(&text)?;
     Ok(text)

@@ -1,6 +1,6 @@
 //! `hf2q convert`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -11,6 +11,7 @@ use crate::{load, terminal};
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
     let recipe = Recipe::from_name(&args.ty)?;
+    check_folder(&args.folder)?;
     let output = match &args.output {
         Some(path) => path.clone(),
         None => default_output(args)?,
@@ -25,6 +26,23 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
     let options = Options { recipe, split_bytes: args.split };
     let summary = load::convert_with_bar(&args.folder, &output, options)?;
     print_summary(&summary, started.elapsed().as_secs_f64())
+}
+
+/// The mistakes that are made first get a message of their own.
+fn check_folder(folder: &Path) -> Result<()> {
+    let problem = if !folder.exists() {
+        "no such folder"
+    } else if !folder.is_dir() {
+        "is a file"
+    } else if !folder.join("config.json").is_file() {
+        "has no config.json"
+    } else {
+        return Ok(());
+    };
+    bail!(
+        "{}: {problem}; convert takes a checkpoint folder with config.json, safetensors and tokenizer files",
+        folder.display()
+    )
 }
 
 fn default_output(args: &ConvertArgs) -> Result<PathBuf> {

@@ -5,14 +5,14 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use hf2q_convert::{Options, Recipe};
-use hf2q_engine::{Sampler, Sampling};
+use hf2q_engine::{Finish, Sampler, Sampling};
 use hf2q_gguf::Gguf;
 use hf2q_text::Specials;
 
 use crate::args::{DemoArgs, SamplingArgs};
 use crate::commands::convert::print_summary;
 use crate::commands::run::speed;
-use crate::session::Session;
+use crate::session::{Answer, Session};
 use crate::{config, interrupt, load, terminal};
 
 const PROMPT: &str = "Once upon a time there was a little fox who";
@@ -25,7 +25,10 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
         Some(path) => path.clone(),
         None => bundled()?,
     };
-    let output = config::cache_dir()?.join("demo-tiny-moe-q8_0.gguf");
+    let name =
+        checkpoint.canonicalize().ok().and_then(|p| Some(p.file_name()?.to_string_lossy().into_owned()));
+    let name = name.unwrap_or_else(|| "checkpoint".to_owned());
+    let output = config::cache_dir()?.join(format!("demo-{name}-{TYPE}.gguf"));
     if let Some(dir) = output.parent() {
         std::fs::create_dir_all(dir)?;
     }
@@ -38,6 +41,9 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     )?;
     print_summary(&summary, started.elapsed().as_secs_f64())?;
     speak(&output, args)?;
+    if args.checkpoint.is_none() {
+        terminal::print_line("\nIt has 12 million parameters and read old books, so do not believe it.")?;
+    }
     next_steps(&output)
 }
 
@@ -61,21 +67,30 @@ fn speak(model: &Path, args: &DemoArgs) -> Result<()> {
     let sampling = SamplingArgs::for_demo(TOKENS);
     let sampler =
         Sampler::new(Sampling { temperature: 0.7, top_k: 40, top_p: 0.95, seed: 1, ..Sampling::default() })?;
-    terminal::print_line(&format!("\n2. Let it write ({})\n\n{PROMPT}", session.backend))?;
+    terminal::print(&format!("\n2. Let it write ({})\n\n{PROMPT}", session.backend))?;
     let prompt = session.tokenizer.encode_prompt(PROMPT, Specials::AsText);
     let answer = session.answer(&prompt, &sampler, &sampling, terminal::print)?;
-    terminal::print_line(&format!("\n\n   {}", speed(&answer.timing)))?;
+    finish(&answer)?;
     session.reset()?;
     let turn = session.chat_prompt(&[serde_json::json!({ "role": "user", "content": QUESTION })])?;
     terminal::print_line(&format!("\n3. Ask it: {QUESTION}\n"))?;
     let answer = session.answer(&turn, &sampler, &sampling, terminal::print)?;
-    terminal::print_line(&format!("\n\n   {}", speed(&answer.timing)))
+    finish(&answer)
+}
+
+fn finish(answer: &Answer) -> Result<()> {
+    let cut = if answer.finish == Finish::Length { " (cut)" } else { "" };
+    terminal::print_line(&format!("\n\n   {}{cut}", speed(&answer.timing)))?;
+    if answer.finish == Finish::Cancelled {
+        bail!("stopped");
+    }
+    Ok(())
 }
 
 fn next_steps(model: &Path) -> Result<()> {
     let model = model.display();
     terminal::print_line(&format!(
-        "\nIt has 12 million parameters and read old books, so do not believe it. Next:\n\
+        "\nNext (`cargo install --path crates/hf2q` puts hf2q on your PATH):\n\
          \n  hf2q chat {model}\
          \n  hf2q run {model} --raw \"In the beginning\"\
          \n  hf2q inspect {model} --tensors\

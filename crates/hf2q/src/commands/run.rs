@@ -1,18 +1,24 @@
 //! `hf2q run`.
 
 use anyhow::{Result, bail};
+use hf2q_engine::Finish;
 use hf2q_text::Specials;
 use serde_json::json;
 
-use crate::args::RunArgs;
-use crate::session::{Session, Timing};
+use crate::args::{RunArgs, SamplingArgs};
+use crate::session::{Answer, Session, Timing};
 use crate::{interrupt, load, terminal};
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let gguf = load::open(&args.model)?;
     let mut session = Session::open(&gguf, &args.engine)?;
     let text = terminal::text_or_stdin(args.prompt.as_deref(), "PROMPT")?;
-    let prompt = prompt(&session, args, &text)?;
+    // What `echo` and editors put at the end of a text is not meant.
+    let text = if args.prompt.is_none() { text.strip_suffix('\n').unwrap_or(&text) } else { &text };
+    if session.template.is_none() && !args.raw && !args.quiet {
+        terminal::note(&terminal::dim("no chat template: the model continues the text, as with --raw"));
+    }
+    let prompt = prompt(&session, args, text)?;
     if prompt.is_empty() {
         bail!("the prompt is empty, and this model has no token to begin a text with");
     }
@@ -23,7 +29,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         terminal::print("\n")?;
     }
     if !args.quiet {
-        terminal::note(&terminal::dim(&speed(&answer.timing)));
+        terminal::note(&terminal::dim(&report(&answer, &args.sampling)));
+    }
+    if answer.finish == Finish::Cancelled {
+        bail!("stopped");
     }
     Ok(())
 }
@@ -46,13 +55,27 @@ fn prompt(session: &Session, args: &RunArgs, text: &str) -> Result<Vec<u32>> {
     session.chat_prompt(&messages)
 }
 
+/// One line about what an answer took, and why it ended where the model did not end it.
+pub(crate) fn report(answer: &Answer, args: &SamplingArgs) -> String {
+    let end = match answer.finish {
+        Finish::Stop(_) => "",
+        Finish::Cancelled => " · stopped",
+        Finish::Length if args.max_tokens == Some(answer.timing.answer_tokens) => " · cut at --max-tokens",
+        Finish::Length => " · cut: the context is full (--context)",
+    };
+    speed(&answer.timing) + end
+}
+
 /// One line about what an answer took.
 pub(crate) fn speed(t: &Timing) -> String {
-    let rate = |tokens: usize, time: std::time::Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
+    let rate = |tokens: usize, time: std::time::Duration| match tokens {
+        0 => String::new(),
+        _ => format!(", {:.1} tok/s", tokens as f64 / time.as_secs_f64().max(1e-9)),
+    };
     let new = t.prompt_tokens - t.reused_tokens;
     let reused = if t.reused_tokens > 0 { format!(" ({} reused)", t.reused_tokens) } else { String::new() };
     format!(
-        "prompt {} tokens{reused}, {:.1} tok/s · answer {} tokens, {:.1} tok/s",
+        "prompt {} tokens{reused}{} · answer {} tokens{}",
         t.prompt_tokens,
         rate(new, t.prompt_time),
         t.answer_tokens,
