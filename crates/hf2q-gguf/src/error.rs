@@ -113,7 +113,7 @@ pub enum GgufError {
     },
     /// An array longer than the rest of the file.
     #[error(
-        "`{key}` is an array of {found} values of type {ty}; the {left} bytes that follow cannot hold them"
+        "`{key}` is an array of {found} values of type {ty}; the {left} bytes that follow cannot hold them: the file is cut short or damaged"
     )]
     ArrayLength {
         /// The metadata key.

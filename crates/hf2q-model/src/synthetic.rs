@@ -17,7 +17,7 @@ const POOL: usize = 1 << 20;
 /// # Errors
 /// If the name is none of [`names`], or the type cannot be encoded.
 pub fn model(spec: &str) -> Result<Model, ModelError> {
-    let (name, ty) = spec.split_once(':').unwrap_or((spec, "q8_0"));
+    let (name, ty) = spec.split_once(':').unwrap_or((spec, ""));
     let unknown = || ModelError::Synthetic { spec: spec.to_owned(), accepted: accepted() };
     let (_, json) = presets().into_iter().find(|(n, _)| *n == name).ok_or_else(unknown)?;
     let ty = TensorType::from_name(ty).filter(|&t| hf2q_quant::can_encode(t)).ok_or_else(unknown)?;
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn unknown_specs_list_what_is_known() {
-        for spec in ["gpt-5:q4_0", "gemma4-31b:q9_9", ""] {
+        for spec in ["gpt-5:q4_0", "gemma4-31b:q9_9", "gemma4-31b", ""] {
             let message = model(spec).unwrap_err().to_string();
             assert!(message.contains("gemma4-26b-a4b") && message.contains("q4_0"), "{message}");
         }

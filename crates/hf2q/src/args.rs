@@ -209,8 +209,9 @@ pub(crate) struct ConvertArgs {
     /// The GGUF file to write [default: FOLDER-TYPE.gguf in the current folder]
     #[arg(short, long)]
     pub(crate) output: Option<PathBuf>,
-    /// Type of the matrices: f32, f16, bf16, q8_0 or q4_0
-    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "q8_0")]
+    /// Type of the matrices
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "q8_0", ignore_case = true,
+        value_parser = ["f32", "f16", "bf16", "q8_0", "q4_0"])]
     pub(crate) ty: String,
     /// Start a new file after this much tensor data, e.g. 4G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
