@@ -3,21 +3,30 @@
 use std::collections::HashSet;
 
 use hf2q_gguf::Bytes;
-use hf2q_plan::{BackendError, KvFormat, Limits, Op, Plan, Recording, TensorId, TensorKind, View};
+use hf2q_plan::{BackendError, KvFormat, Limits, Op, PAGE, Plan, Recording, TensorId, TensorKind, View};
 
 use crate::backend::NAME;
+use crate::simd::LANES;
 
 fn failed(why: String) -> BackendError {
     BackendError::Failed { backend: NAME, why }
 }
 
-/// Weights have the sizes of their types and shapes, limits fit the groups, waves have no hazards, views lie within
-/// their tensors, and caches have a format that kernels know.
+/// Most rows of a step: sizes of activations cannot overflow below it.
+const MAX_ROWS: usize = 1 << 20;
+
+/// Limits fit the groups, weights have the sizes of their types and shapes, operands of operations fit together, waves
+/// have no hazards, views lie within their tensors, and caches have a format that kernels know.
 pub(crate) fn validate(plan: &Plan, weights: &[Bytes], limits: &Limits) -> Result<(), BackendError> {
     let recording = &plan.recording;
     let groups = recording.groups.len();
     if limits.pages.len() != groups {
         return Err(failed(format!("pages given for {} groups, the plan has {groups}", limits.pages.len())));
+    }
+    for (what, rows) in [("rows", limits.max_rows), ("logit rows", limits.max_logit_rows)] {
+        if rows > MAX_ROWS {
+            return Err(failed(format!("{rows} {what} a step asked for, accepted are at most {MAX_ROWS}")));
+        }
     }
     let expected = recording.weights.len();
     if weights.len() != expected {
@@ -26,22 +35,8 @@ pub(crate) fn validate(plan: &Plan, weights: &[Bytes], limits: &Limits) -> Resul
     for (&id, bytes) in recording.weights.iter().zip(weights) {
         weight(recording, id, bytes)?;
     }
-    for cache in &recording.caches {
-        if !matches!(
-            (cache.k_format, cache.v_format),
-            (KvFormat::F32 | KvFormat::F16, KvFormat::F32 | KvFormat::F16)
-        ) {
-            let why = format!(
-                "a cache of {} and {}; f32 and f16 are",
-                cache.k_format.name(),
-                cache.v_format.name()
-            );
-            return Err(BackendError::Unsupported { backend: NAME, op: cache.name.clone(), why });
-        }
-        if cache.group.index() >= groups || cache.kv_heads == 0 || cache.head_dim == 0 {
-            return Err(failed(format!("the cache {} has no group, heads or width", cache.name)));
-        }
-    }
+    recording.check().map_err(|error| failed(error.to_string()))?;
+    caches(recording)?;
     waves(plan)?;
     let inside = |v: View| {
         let width = recording.activation(v.tensor).map_or(0, |(_, width)| width);
@@ -60,6 +55,41 @@ pub(crate) fn validate(plan: &Plan, weights: &[Bytes], limits: &Limits) -> Resul
     }
 }
 
+/// Formats, sizes, and one tensor for each cache, so that what touches it meets in its accesses.
+fn caches(recording: &Recording) -> Result<(), BackendError> {
+    for cache in &recording.caches {
+        if !matches!(
+            (cache.k_format, cache.v_format),
+            (KvFormat::F32 | KvFormat::F16, KvFormat::F32 | KvFormat::F16)
+        ) {
+            let why = format!(
+                "a cache of {} and {}; f32 and f16 are",
+                cache.k_format.name(),
+                cache.v_format.name()
+            );
+            return Err(BackendError::Unsupported { backend: NAME, op: cache.name.clone(), why });
+        }
+        let values = cache.kv_heads.checked_mul(cache.head_dim.next_multiple_of(LANES));
+        let page = values.and_then(|n| n.checked_mul(2 * PAGE * size_of::<f32>()));
+        let is_empty = cache.kv_heads == 0 || cache.head_dim == 0;
+        if cache.group.index() >= recording.groups.len() || is_empty || page.is_none() {
+            return Err(failed(format!(
+                "the cache {} has no group, no width or too many values",
+                cache.name
+            )));
+        }
+    }
+    let mut named = HashSet::new();
+    for tensor in &recording.tensors {
+        if let TensorKind::Cache(id) = tensor.kind
+            && !named.insert(id)
+        {
+            return Err(failed(format!("{} is the second tensor of its cache", tensor.name)));
+        }
+    }
+    Ok(())
+}
+
 fn weight(recording: &Recording, id: TensorId, bytes: &Bytes) -> Result<(), BackendError> {
     let TensorKind::Weight(w) = &recording.tensors[id.index()].kind else {
         return Err(failed(format!("{} is no weight", recording.tensors[id.index()].name)));
@@ -74,8 +104,8 @@ fn weight(recording: &Recording, id: TensorId, bytes: &Bytes) -> Result<(), Back
     }
 }
 
-/// Every operation is in one wave, and none touches what another of its wave writes, or reads what it writes itself
-/// (a cache excepted).
+/// Every operation is in one wave, and none touches what another of its wave writes, reads what it writes itself (a
+/// cache excepted), or writes one tensor twice.
 fn waves(plan: &Plan) -> Result<(), BackendError> {
     let ops = &plan.recording.ops;
     let mut next = 0;
@@ -89,7 +119,8 @@ fn waves(plan: &Plan) -> Result<(), BackendError> {
         for op in &ops[wave.clone()] {
             let access = op.op.access();
             let is_activation = |t: &&TensorId| plan.recording.activation(**t).is_some();
-            let own = access.writes.iter().filter(is_activation).any(|t| access.reads.contains(t));
+            let own = access.writes.iter().filter(is_activation).any(|t| access.reads.contains(t))
+                || access.writes.iter().collect::<HashSet<_>>().len() < access.writes.len();
             let others = access.writes.iter().any(|t| read.contains(t) || written.contains(t))
                 || access.reads.iter().any(|t| written.contains(t));
             if own || others {
@@ -115,7 +146,8 @@ fn views(op: &Op) -> Vec<View> {
         Op::Scale(o) => vec![o.x, o.out],
         Op::SoftCap(o) => vec![o.x, o.out],
         Op::Glu(o) => {
-            let wide = |v: View| View { width: o.groups.saturating_sub(1) * o.stride + v.width, ..v };
+            let others = o.groups.saturating_sub(1).saturating_mul(o.stride);
+            let wide = |v: View| View { width: others.saturating_add(v.width), ..v };
             vec![wide(o.gate), wide(o.up), o.out]
         }
         Op::Route(o) => vec![o.logits, o.experts, o.weights],

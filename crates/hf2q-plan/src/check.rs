@@ -9,7 +9,17 @@ use crate::op::*;
 use crate::plan::{NamedOp, Recording};
 use crate::tensor::{CacheId, RowKind, TensorId, TensorKind, View, Weight};
 
-/// Names, order of writes and reads, widths, types and parameters.
+impl Recording {
+    /// What [`crate::Recorder::finish`] has checked, again: fields are public, so a backend that relies on it asks.
+    ///
+    /// # Errors
+    /// The first operation whose operands do not fit together.
+    pub fn check(&self) -> Result<(), PlanError> {
+        check(self)
+    }
+}
+
+/// Names, order of writes and reads, rows, widths, types and parameters.
 pub(crate) fn check(r: &Recording) -> Result<(), PlanError> {
     let mut names = HashSet::new();
     let mut written = HashSet::new();
@@ -39,7 +49,8 @@ impl Checker<'_> {
         match &self.op.op {
             Op::Embed(o) => {
                 let w = self.weight("table", o.table)?;
-                self.equal("width of out", o.out.width, w.cols)
+                self.equal("width of out", o.out.width, w.cols)?;
+                self.rows("out", o.out, RowKind::Step)
             }
             Op::RmsNorm(o) => self.rms_norm(o),
             Op::MatMul(o) => {
@@ -72,7 +83,11 @@ impl Checker<'_> {
                 self.same_rows(o.x, o.weights)?;
                 self.same_rows(o.x, o.out)
             }
-            Op::SelectRows(o) => self.equal("width of out", o.out.width, o.x.width),
+            Op::SelectRows(o) => {
+                self.equal("width of out", o.out.width, o.x.width)?;
+                self.rows("x", o.x, RowKind::Step)?;
+                self.rows("out", o.out, RowKind::Logits)
+            }
             Op::NormAdd(o) => {
                 self.vector("weight", o.weight, o.x.width)?;
                 self.same_shape("residual", o.x, o.residual)?;
@@ -99,6 +114,7 @@ impl Checker<'_> {
         }
         self.positive("base", rope.base)?;
         self.vector("factors", rope.factors, rope.dims / 2)?;
+        self.rows("x", x, RowKind::Step)?;
         self.same_shape("out", x, out)
     }
 
@@ -106,6 +122,8 @@ impl Checker<'_> {
         let width = self.kv_width(o.cache);
         self.equal("width of k", o.k.width, width)?;
         self.equal("width of v", o.v.width, width)?;
+        self.rows("k", o.k, RowKind::Step)?;
+        self.rows("v", o.v, RowKind::Step)?;
         self.is_cache(o.cache_tensor, o.cache)
     }
 
@@ -117,6 +135,7 @@ impl Checker<'_> {
         if let Some(cap) = o.softcap {
             self.positive("softcap", cap)?;
         }
+        self.rows("q", o.q, RowKind::Step)?;
         self.same_shape("out", o.q, o.out)
     }
 
@@ -142,6 +161,7 @@ impl Checker<'_> {
         self.equal("width of weights", o.weights.width, o.experts.width)?;
         self.vector("expert scale", o.expert_scale, experts)?;
         self.indices(o.experts)?;
+        self.same_rows(o.logits, o.experts)?;
         self.same_rows(o.logits, o.weights)
     }
 
@@ -158,6 +178,7 @@ impl Checker<'_> {
         }
         self.equal("width of x", o.x.width, n_in)?;
         self.equal("width of out", o.out.width, k * w.rows)?;
+        self.same_rows(o.x, o.experts)?;
         self.same_rows(o.x, o.out)
     }
 
@@ -227,6 +248,15 @@ impl Checker<'_> {
         self.fail("row kind", format!("{:?}", rows(b)), format!("{:?}", rows(a)))
     }
 
+    /// An activation of these rows: positions and tokens belong to the rows of the step.
+    fn rows(&self, what: &'static str, view: View, expected: RowKind) -> Result<(), PlanError> {
+        match self.r.activation(view.tensor) {
+            Some((found, _)) if found == expected => Ok(()),
+            Some((found, _)) => self.fail(what, format!("{found:?} rows"), format!("{expected:?} rows")),
+            None => self.fail(what, "no activation", format!("{expected:?} rows")),
+        }
+    }
+
     fn equal(&self, what: &'static str, found: usize, expected: usize) -> Result<(), PlanError> {
         if found == expected { Ok(()) } else { self.fail(what, found, expected.to_string()) }
     }
@@ -252,5 +282,42 @@ impl Checker<'_> {
 
     fn error(&self, what: &'static str, found: impl ToString, expected: String) -> PlanError {
         PlanError::Shape { op: self.op.name.clone(), what, found: found.to_string(), expected }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AttentionParams, KvFormat, Recorder, Renormalize};
+
+    fn weight(r: &mut Recorder, name: &str, experts: usize) -> TensorId {
+        r.weight(name, Weight { ty: TensorType::F32, cols: 8, rows: 8, experts })
+    }
+
+    #[test]
+    fn rows_that_are_picked_have_no_positions() {
+        let mut r = Recorder::default();
+        let table = weight(&mut r, "table", 1);
+        let x = r.embed("embed", table, 1.0);
+        let group = r.group("global", None);
+        let cache = r.cache(group, 1, 8, (KvFormat::F32, KvFormat::F32));
+        r.kv_store("store", x, x, cache);
+        let picked = r.select_rows("select", x);
+        let params = AttentionParams { heads: 1, scale: 1.0, softcap: None };
+        let out = r.attention("attention", picked, cache, params);
+        let error = r.finish(out).unwrap_err().to_string();
+        assert!(error.contains("operation attention: q is Logits rows"), "{error}");
+    }
+
+    #[test]
+    fn experts_are_those_of_the_same_rows() {
+        let mut r = Recorder::default();
+        let (table, experts) = (weight(&mut r, "table", 1), weight(&mut r, "experts", 8));
+        let x = r.embed("embed", table, 1.0);
+        let (chosen, _) = r.route("route", x, 2, (Renormalize::Keep, None));
+        let picked = r.select_rows("select", x);
+        let out = r.expert_mat_mul("product", picked, chosen, (experts, ExpertInput::Shared));
+        let error = r.finish(out).unwrap_err().to_string();
+        assert!(error.contains("operation product: row kind"), "{error}");
     }
 }

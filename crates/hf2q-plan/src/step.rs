@@ -173,11 +173,13 @@ impl Step {
         }
         length("groups", self.groups.len(), recording.groups.len())?;
         length("tree_base", self.tree_base.len(), self.rows.len())?;
+        length("groups of paths", self.paths.len(), self.groups.len())?;
         for &r in &self.logit_rows {
             index(0, "a logit row", r, self.rows.len())?;
         }
         for (r, row) in self.rows.iter().enumerate() {
             index(r, "the token", row.token, vocabulary)?;
+            index(r, "the position", row.position, u32::MAX as usize)?;
         }
         for (g, group) in recording.groups.iter().enumerate() {
             self.check_group(g, group.window, limits.pages[g])?;
@@ -188,7 +190,7 @@ impl Step {
     fn check_group(&self, g: usize, window: Option<u32>, pages: usize) -> Result<(), StepError> {
         let group = &self.groups[g];
         length("slots", group.slots.len(), self.rows.len())?;
-        length("paths", self.paths[g].len(), self.rows.len() * self.path_len)?;
+        length("paths", self.paths[g].len(), self.rows.len().saturating_mul(self.path_len))?;
         let sequences = group.page_tables.len() / group.pages_per_sequence.max(1);
         let mut writers = std::collections::HashMap::new();
         for (r, row) in self.rows.iter().enumerate() {
@@ -250,12 +252,13 @@ impl Step {
             let from_parent = row.parent.map(|p| (self.rows[p as usize], self.tree_base[p as usize]));
             let base = match from_parent {
                 Some((parent, base)) if base <= parent.position => base,
-                _ if self.in_place(i) => row.position + 1,
+                _ if self.in_place(i) => row.position.saturating_add(1),
                 _ => row.position,
             };
             self.tree_base.push(base);
         }
-        let depth = |i: usize| (self.rows[i].position + 1 - self.tree_base[i]) as usize;
+        let depth =
+            |i: usize| self.rows[i].position.saturating_add(1).saturating_sub(self.tree_base[i]) as usize;
         self.path_len = (0..self.rows.len()).map(depth).max().unwrap_or(0);
         for g in 0..self.groups.len() {
             let mut paths = vec![0; self.rows.len() * self.path_len];
@@ -330,6 +333,24 @@ mod tests {
         step.tree_base[1] = 10;
         let got = step.check(&recording, &limits, 4);
         assert_eq!(got, Err(StepError::Length { what: "path", found: 1, expected: 2 }));
+    }
+
+    #[test]
+    fn the_last_position_and_missing_paths_are_refused() {
+        let mut recording = crate::Recorder::default();
+        recording.group("global", None);
+        let table = crate::Weight { ty: hf2q_gguf::TensorType::F32, cols: 8, rows: 4, experts: 1 };
+        let table = recording.weight("table", table);
+        let logits = recording.embed("embed", table, 1.0);
+        let recording = recording.finish(logits).unwrap();
+        let limits = Limits { max_rows: 4, max_logit_rows: 4, pages: vec![3] };
+        let far = Step::new(vec![row(u32::MAX, None)], vec![group(&[0])], vec![]).unwrap();
+        let got = far.check(&recording, &limits, 4).unwrap_err();
+        assert!(matches!(got, StepError::Index { what: "the position", .. }), "{got}");
+        let mut bare = Step::new(vec![row(10, None)], vec![group(&[138])], vec![]).unwrap();
+        bare.paths.clear();
+        let got = bare.check(&recording, &limits, 4);
+        assert_eq!(got, Err(StepError::Length { what: "groups of paths", found: 0, expected: 1 }));
     }
 
     #[test]

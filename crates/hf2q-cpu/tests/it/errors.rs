@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use hf2q_cpu::{CpuBackend, CpuOptions, Isa};
 use hf2q_gguf::{Bytes, TensorType};
-use hf2q_plan::{Backend, BackendError, Limits, Op, Passes, Plan, Recorder, SlotMove, StepError, Weight};
+use hf2q_plan::{
+    Backend, BackendError, Limits, Op, Passes, Plan, Recorder, RowKind, SlotMove, StepError, TensorKind,
+    View, Weight,
+};
 
 use crate::model::{PAGES, backend, limits, open, recording, step, weights};
 
@@ -84,6 +87,47 @@ fn plans_with_hazards_or_views_outside_are_refused() {
         }
     }
     assert!(refused(wide, weights).contains("leaves it"));
+}
+
+#[test]
+fn plans_changed_after_recording_are_checked_again() {
+    let (good, weights) = plan();
+    let mut narrow = good.clone();
+    for op in &mut narrow.recording.ops {
+        if let Op::ExpertMatMul(o) = &mut op.op {
+            o.out.width /= 2;
+        }
+    }
+    assert!(refused(narrow, weights.clone()).contains("width of out"));
+    let chosen = good.recording.ops.iter().find_map(|op| match &op.op {
+        Op::Route(o) => Some(o.experts.tensor),
+        _ => None,
+    });
+    let experts = chosen.unwrap();
+    let mut few = good.clone();
+    few.recording.tensors[experts.index()].kind = TensorKind::Indices { rows: RowKind::Logits, width: 2 };
+    assert!(refused(few, weights.clone()).contains("row kind"));
+    let mut twice = good.clone();
+    let cache =
+        twice.recording.tensors.iter().find(|t| matches!(t.kind, TensorKind::Cache(_))).unwrap().clone();
+    twice.recording.tensors.push(cache);
+    assert!(refused(twice, weights.clone()).contains("second tensor of its cache"));
+    let mut same = good;
+    for op in &mut same.recording.ops {
+        match &mut op.op {
+            Op::Route(o) => o.weights = o.experts,
+            Op::ExpertSum(o) => o.weights = View { tensor: experts, ..o.weights },
+            _ => {}
+        }
+    }
+    assert!(refused(same, weights).contains("meets a write of its own wave"));
+}
+
+#[test]
+fn rows_of_a_step_are_bounded() {
+    let (plan, weights) = plan();
+    let error = backend(1, Isa::detect()).open(Arc::new(plan), weights, &limits(usize::MAX)).map(|_| ());
+    assert!(error.unwrap_err().to_string().contains("accepted are at most"));
 }
 
 #[test]

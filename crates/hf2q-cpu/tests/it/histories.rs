@@ -1,11 +1,13 @@
 //! Chunks, threads and instruction sets do not change a bit.
 
+use std::sync::Arc;
+
 use hf2q_cpu::Isa;
-use hf2q_gguf::TensorType;
-use hf2q_plan::{GroupStep, Recording, Row, SlotMove, Step};
+use hf2q_gguf::{Bytes, TensorType};
+use hf2q_plan::{Backend, GroupStep, Passes, Plan, Recording, Row, SlotMove, Step};
 use proptest::prelude::*;
 
-use crate::model::{VOCABULARY, backend, open, recording, step};
+use crate::model::{VOCABULARY, backend, limits, open, recording, step, weights};
 
 fn tokens(count: usize) -> Vec<u32> {
     (0..count).map(|i| (i * i + 3 * i) as u32 % VOCABULARY as u32).collect()
@@ -50,6 +52,31 @@ proptest! {
         let isa = Isa::detect();
         let got = in_chunks(TensorType::Q4_0, (threads, isa), &sizes);
         prop_assert!(got == in_chunks(TensorType::Q4_0, (1, isa), &vec![1; total]));
+    }
+}
+
+#[test]
+fn values_that_are_not_finite_stay_in_their_row_and_those_that_see_it() {
+    let recording = recording(TensorType::F32);
+    let mut weights = weights(&recording);
+    // The embedding comes first: token 1 is not a number, token 2 infinite.
+    let mut table = weights[0].to_vec();
+    let width = table.len() / VOCABULARY;
+    table[width..width + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    table[2 * width..2 * width + 4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    weights[0] = Bytes::from_vec(table);
+    let plan = Arc::new(Plan::compile(recording, Passes::ALL));
+    for (isa, threads) in Isa::available().into_iter().zip(1..) {
+        let mut program = backend(threads, isa).open(Arc::clone(&plan), weights.clone(), &limits(8)).unwrap();
+        let wanted = program.run(&step(&[5], 0), None).unwrap().to_vec();
+        for odd in [1, 2] {
+            let got = program.run(&step(&[5, odd, 6, odd], 0), None).unwrap();
+            let (first, others) = got.split_at(VOCABULARY);
+            // The last matrix is the table, so logits of tokens 1 and 2 are odd in every row.
+            let same = |i: &usize| first[*i].to_bits() == wanted[*i].to_bits();
+            assert!((3..VOCABULARY).all(|i| same(&i)), "{}", isa.name());
+            assert!(others[3..VOCABULARY].iter().all(|x| x.is_nan()), "{}", isa.name());
+        }
     }
 }
 
