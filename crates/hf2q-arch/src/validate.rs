@@ -72,8 +72,9 @@ impl Check {
         }
         match (l.ffn, &c.experts) {
             (Some(width), _) => self.size(&named("feed-forward width"), width)?,
-            (None, Some(_)) => {}
-            (None, None) => {
+            // Only there do experts take the dense network's place.
+            (None, Some(_)) if c.architecture == Architecture::Qwen3Moe => {}
+            (None, _) => {
                 return Err(self.error(&named("feed-forward width"), "absent", "a width".to_owned()));
             }
         }

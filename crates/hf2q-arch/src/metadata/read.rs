@@ -133,7 +133,7 @@ fn layers(
         .per_layer("attention.head_count", count)?
         .ok_or_else(|| ArchError::Missing { origin: Origin::Metadata, key: r.key("attention.head_count") })?;
     let kv_heads = r.per_layer("attention.head_count_kv", count)?.unwrap_or_else(|| heads.clone());
-    let ffn = r.per_layer("feed_forward_length", count)?;
+    let ffn = dense_widths(r, count)?;
     let windows = windows(r, count)?;
     let kv_from = shared_kv(r, &windows)?;
     let kinds = Kinds::read(r, hidden / heads.first().copied().unwrap_or(1).max(1), has_tensor)?;
@@ -154,10 +154,20 @@ fn layers(
                 && window.is_none()
                 && kv_from[i].is_none()
                 && no_v(),
-            ffn: if r.architecture == Architecture::Qwen3Moe { None } else { ffn.as_ref().map(|f| f[i]) },
+            ffn: ffn.as_ref().map(|f| f[i]),
         });
     }
     Ok(layers)
+}
+
+/// Inner widths of the dense networks; `None` where experts take their place.
+fn dense_widths(r: &Reader<'_>, layers: usize) -> Result<Option<Vec<usize>>, ArchError> {
+    const KEY: &str = "feed_forward_length";
+    if r.architecture == Architecture::Qwen3Moe {
+        return Ok(None);
+    }
+    let missing = || ArchError::Missing { origin: Origin::Metadata, key: r.key(KEY) };
+    r.per_layer(KEY, layers)?.ok_or_else(missing).map(Some)
 }
 
 fn windows(r: &Reader<'_>, layers: usize) -> Result<Vec<Option<u32>>, ArchError> {

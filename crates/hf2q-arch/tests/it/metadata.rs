@@ -173,6 +173,7 @@ fn bad_metadata_is_refused_by_key() {
     refused("gemma3.block_count", Some(Value::U32(4_000_000_000)), "at most");
     refused("gemma3.block_count", Some(Value::U32(100_000)), "at most 1024");
     refused("gemma3.attention.head_count", None, "missing");
+    refused("gemma3.feed_forward_length", None, "missing");
     refused("gemma3.attention.head_count", Some(Value::Array(Array::U32(vec![4; 3]))), "an array of 3");
     refused("gemma3.attention.value_length", Some(Value::U32(128)), "the length of the keys, 256");
     let longrope = Value::String("longrope".to_owned());
@@ -180,6 +181,18 @@ fn bad_metadata_is_refused_by_key() {
     refused("gemma3.attention.causal", Some(Value::Bool(false)), "true");
     refused("gemma3.attn_logit_softcapping", Some(Value::F32(50.0)), "absent");
     refused("gemma3.expert_count", Some(Value::U32(8)), "absent");
+}
+
+#[test]
+fn experts_of_gemma4_do_not_replace_its_dense_network() {
+    const KEY: &str = "gemma4.feed_forward_length";
+    let config = Config::from_hf(&configs::tiny("gemma4-moe")).unwrap();
+    let mut metadata = Metadata::default();
+    config.to_metadata(&mut metadata);
+    assert!(metadata.remove(KEY).is_some());
+    let names = stored(&config);
+    let refused = Config::from_metadata(&metadata, &|name| names.contains(name)).unwrap_err();
+    assert!(refused.to_string().contains(&format!("{KEY} is missing")), "{refused}");
 }
 
 #[test]

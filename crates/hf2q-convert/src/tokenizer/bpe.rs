@@ -30,11 +30,12 @@ fn pre_tokenizer(folder: &Folder, json: &Json) -> Result<&'static str, ConvertEr
         None => vec![pre],
     };
     let kinds: Vec<&str> = steps.iter().map(|s| s["type"].as_str().unwrap_or("missing")).collect();
-    let regex = steps[0]["pattern"]["Regex"].as_str();
+    let first = steps.first().copied().unwrap_or(&Json::Null);
+    let regex = first["pattern"]["Regex"].as_str();
     let splits = |own: bool| steps.last().is_some_and(|s| s["use_regex"].as_bool().unwrap_or(true) == own);
     let name = match (&kinds[..], regex) {
         (["ByteLevel"], _) if splits(true) => "gpt-2",
-        (["Digits", "ByteLevel"], _) if splits(true) && steps[0]["individual_digits"] == true => "smollm",
+        (["Digits", "ByteLevel"], _) if splits(true) && first["individual_digits"] == true => "smollm",
         (["Split", "ByteLevel"], Some(LLAMA3)) if splits(false) => "llama-bpe",
         (["Split", "ByteLevel"], Some(QWEN2)) if splits(false) => "qwen2",
         _ => return Err(unsupported(folder, format!("pre_tokenizer {}", summary(pre)), ACCEPTED)),

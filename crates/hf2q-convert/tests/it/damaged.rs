@@ -155,3 +155,13 @@ fn a_header_that_lies_is_refused() {
         folder.refused(&["model.safetensors"]);
     }
 }
+
+#[test]
+fn a_pre_tokenizer_without_steps_is_refused() {
+    let copy = edited(|_| {});
+    let path = copy.dir.path().join("tokenizer.json");
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    json["pre_tokenizer"]["pretokenizers"] = serde_json::json!([]);
+    std::fs::write(&path, json.to_string()).unwrap();
+    copy.refused(&["tokenizer.json", "pre_tokenizer", "byte-level"]);
+}
