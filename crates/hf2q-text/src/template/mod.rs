@@ -1,4 +1,4 @@
-//! Chat templates: Jinja with the settings and helpers that HuggingFace uses.
+//! Chat templates: Jinja with the settings and functions that HuggingFace adds.
 
 mod compat;
 mod filters;
