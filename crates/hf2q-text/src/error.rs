@@ -67,6 +67,12 @@ pub enum TextError {
         /// Bytes of all tokens together.
         bytes: usize,
     },
+    /// No thread to run the template on.
+    #[error("the chat template cannot be run: a thread with a large stack is refused: {message}")]
+    TemplateThread {
+        /// What the system says.
+        message: String,
+    },
     /// The chat template does not parse.
     #[error("chat template does not compile: {message}")]
     TemplateSyntax {

@@ -7,6 +7,9 @@ use std::ops::RangeInclusive;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+/// Rows of a step; each takes memory for its activations.
+const MOST_ROWS: u64 = 8192;
+
 /// Tokens, positions or rows: more than a context has, and few enough to be added and multiplied.
 const MOST: u64 = 1 << 24;
 /// More than any machine has processors.
@@ -106,7 +109,7 @@ pub(crate) struct EngineArgs {
     #[arg(short, long, value_parser = number(1..=MOST))]
     pub(crate) context: Option<usize>,
     /// Prompt tokens computed in one step
-    #[arg(long, default_value_t = 512, value_parser = number(1..=MOST))]
+    #[arg(long, default_value_t = 512, value_parser = number(1..=MOST_ROWS))]
     pub(crate) chunk: usize,
     /// How keys and values are cached
     #[arg(long, value_enum, default_value_t = KvArg::F16)]

@@ -93,6 +93,10 @@ impl Session {
     /// Flags first, then the model's recommendation, then what llama.cpp does.
     pub(crate) fn sampler(&self, args: &SamplingArgs) -> Result<Sampler> {
         let d = &self.defaults;
+        let vocabulary = self.engine.vocabulary();
+        if let Some((id, _)) = args.logit_bias.iter().find(|(id, _)| *id as usize >= vocabulary) {
+            anyhow::bail!("--logit-bias names token {id}, but the model has {vocabulary}");
+        }
         let sampling = Sampling {
             temperature: args.temperature.unwrap_or(d.temperature),
             top_k: args.top_k.unwrap_or(d.top_k),

@@ -1,6 +1,7 @@
 //! Chat templates: Jinja with the settings and functions that HuggingFace adds.
 
 mod compat;
+mod deep;
 mod filters;
 mod json;
 mod prepare;
@@ -20,6 +21,7 @@ use serde_json::{Map, Value as Json};
 
 use crate::error::TextError;
 use crate::tokenizer::Tokenizer;
+use deep::{MAX_SOURCE, on_deep_stack};
 use prepare::Habits;
 
 /// Steps that a template may take for one prompt, before the messages' own size is added. A step is an instruction
@@ -82,8 +84,14 @@ impl ChatTemplate {
         // Jinja2 reads every kind of line end as one.
         let source = source.replace("\r\n", "\n").replace('\r', "\n");
         let source = without_generation_marks(&source);
-        let added = self.env.add_template_owned(name, source);
-        added.map_err(|e| TextError::TemplateSyntax { message: e.to_string() })
+        if source.len() > MAX_SOURCE {
+            let message = format!("it has {} bytes, accepted are up to {MAX_SOURCE}", source.len());
+            return Err(TextError::TemplateSyntax { message });
+        }
+        on_deep_stack(|| {
+            let added = self.env.add_template_owned(name, source);
+            added.map_err(|e| TextError::TemplateSyntax { message: e.to_string() })
+        })
     }
 
     /// Renders a prompt. As in `transformers`, keys of messages whose value is null are left out first, and the
@@ -96,6 +104,15 @@ impl ChatTemplate {
     }
 
     fn render_messages(
+        &self,
+        request: &ChatRequest<'_>,
+        messages: &Json,
+        tools: &Json,
+    ) -> Result<String, TextError> {
+        on_deep_stack(|| self.render_here(request, messages, tools))
+    }
+
+    fn render_here(
         &self,
         request: &ChatRequest<'_>,
         messages: &Json,

@@ -131,3 +131,39 @@ fn messages_of_clients_fit_the_template() {
     let prepared = strings.prepare(&[json!({ "role": "user", "content": parts })]);
     assert_eq!(prepared, [json!({ "role": "user", "content": "ab" })]);
 }
+
+/// As many repetitions as a template can hold.
+fn repeated(head: &str, part: &str, tail: &str) -> String {
+    const MAX_SOURCE: usize = 128 << 10;
+    let n = (MAX_SOURCE - head.len() - tail.len()) / part.len();
+    format!("{head}{}{tail}", part.repeat(n))
+}
+
+#[test]
+fn templates_that_nest_as_deep_as_they_can_do_not_end_the_process() {
+    for (head, part, tail) in [
+        ("{{ ", "not ", "1 }}"),
+        ("{{ ", "-", "1 }}"),
+        ("{{ 1", "+1", " }}"),
+        ("{{ a", ".a", " }}"),
+        ("{{ 'a'", "|upper", " }}"),
+        ("{{ a", "[0]", " }}"),
+        ("{{ ", "(", "1 }}"),
+        ("{{ 2", "**1", " }}"),
+        ("{{ 1", " is defined", " }}"),
+        ("{{ ", "1 if 1 else ", "1 }}"),
+        ("{% if 0 %}", "{% elif 0 %}", "{% endif %}"),
+        ("{% set a", ".a", " = 1 %}"),
+        ("", "{% if 1 %}", ""),
+    ] {
+        let source = repeated(head, part, tail);
+        // Either answer will do.
+        if let Ok(template) = ChatTemplate::compile(&source, "", "") {
+            let _ = template.render(&ChatRequest::default());
+        }
+    }
+    let nested = "{% set ns = namespace(a=0, b=0) %}{% for i in range(100000) %}{% set ns.a = [ns.a] %}{% set ns.b = [ns.b] %}{% endfor %}{{ ns.a == ns.b }}";
+    let _ = ChatTemplate::compile(nested, "", "").unwrap().render(&ChatRequest::default());
+    let error = ChatTemplate::compile(&"x".repeat(1 << 20), "", "").err().unwrap();
+    assert!(error.to_string().contains("1048576 bytes"), "{error}");
+}

@@ -80,7 +80,7 @@ impl Sum {
                 nll -= log_probability(logits, token);
                 tokens += 1;
             }
-            true
+            !interrupt::pressed()
         })?;
         engine.remove_sequence(sequence)?;
         self.nll += nll;

@@ -171,3 +171,18 @@ fn numbers_that_cannot_be_are_refused_by_the_name_of_their_flag() {
 fn completions_are_printed() {
     assert!(Place::new().run(&["completions", "bash"]).success().contains("hf2q"));
 }
+
+#[test]
+fn flags_out_of_range_are_refused_by_name() {
+    let place = Place::new();
+    let model = place.converted("tiny-dense", "q8_0");
+    for (flags, parts) in [
+        (["--logit-bias", "99999=5"], ["--logit-bias", "4096"]),
+        (["--chunk", "1000000"], ["--chunk", "8192"]),
+        (["--temperature", "-1"], ["temperature", "0 or more"]),
+        (["--min-p", "2"], ["min_p", "at most 1"]),
+    ] {
+        let args = [&["run", &model, "x", "--raw", "-n", "1"], &flags[..]].concat();
+        place.run(&args).failure(&parts);
+    }
+}
