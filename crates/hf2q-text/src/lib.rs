@@ -1,4 +1,4 @@
-//! Stage 8: text to tokens and back, chat templates.
+//! Stage 9: text to tokens and back, chat templates.
 //!
 //! In: metadata of a GGUF file, text, messages. Out: token ids; text as it is generated, cut at stop strings;
 //! prompts as the model's chat template writes them.
