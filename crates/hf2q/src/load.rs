@@ -126,7 +126,7 @@ fn fingerprint(folder: &Path) -> Result<u64> {
 pub(crate) fn convert_with_bar(folder: &Path, output: &Path, options: Options) -> Result<Summary> {
     interrupt::install_once()?;
     let mut bar = Bar(None);
-    let summary = convert(folder, output, options, &mut bar);
+    let summary = interrupt::tidily(|| convert(folder, output, options, &mut bar));
     if let Some(bar) = bar.0 {
         bar.finish_and_clear();
     }
