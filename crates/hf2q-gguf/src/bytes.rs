@@ -6,20 +6,28 @@ use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::map::map;
+use memmap2::Mmap;
+
+use crate::map::{self, map};
 
 /// A cheaply cloned view of bytes that keeps its owner (a file's map, a vector) alive.
 #[derive(Clone)]
 pub struct Bytes {
-    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    owner: Owner,
     range: Range<usize>,
+}
+
+#[derive(Clone)]
+enum Owner {
+    Map(Arc<Mmap>),
+    Memory(Arc<dyn AsRef<[u8]> + Send + Sync>),
 }
 
 impl Bytes {
     /// All of `owner`'s bytes.
     pub fn from_owner(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
         let range = 0..owner.as_ref().len();
-        Self { owner: Arc::new(owner), range }
+        Self { owner: Owner::Memory(Arc::new(owner)), range }
     }
 
     /// The bytes of a vector.
@@ -42,7 +50,9 @@ impl Bytes {
         if file.metadata()?.len() == 0 {
             return Ok(Self::from_vec(Vec::new()));
         }
-        Ok(Self::from_owner(map(&file)?))
+        let map = map(&file)?;
+        let range = 0..map.len();
+        Ok(Self { owner: Owner::Map(Arc::new(map)), range })
     }
 
     /// Part of these bytes; `None` if the range does not lie within them.
@@ -51,7 +61,15 @@ impl Bytes {
             return None;
         }
         let start = self.range.start + range.start;
-        Some(Self { owner: Arc::clone(&self.owner), range: start..start + range.len() })
+        Some(Self { owner: self.owner.clone(), range: start..start + range.len() })
+    }
+
+    /// Gives the memory that holds these bytes back to the system, which reads them again from the file when they are
+    /// used again. For whoever passes once over a file larger than memory. Does nothing to bytes that are not mapped.
+    pub fn release(&self) {
+        if let Owner::Map(map) = &self.owner {
+            map::release(map, self.range.clone());
+        }
     }
 }
 
@@ -59,7 +77,11 @@ impl Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &(*self.owner).as_ref()[self.range.clone()]
+        let all = match &self.owner {
+            Owner::Map(map) => map,
+            Owner::Memory(owner) => (**owner).as_ref(),
+        };
+        &all[self.range.clone()]
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 
 use memmap2::Mmap;
 
@@ -14,3 +15,17 @@ pub(crate) fn map(file: &File) -> io::Result<Mmap> {
     // changed bytes or end in a signal. The crate's documentation says so.
     unsafe { Mmap::map(file) }
 }
+
+/// Drops the pages of a range from this process's memory; the next access maps them again.
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "pages that were read once would count as this process's memory until it ends")]
+pub(crate) fn release(map: &Mmap, range: Range<usize>) {
+    // SAFETY: the map is of a file and read-only, so no page holds anything that the file does not.
+    let advised =
+        unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len()) };
+    // It is advice: a system that does not take it only uses more memory.
+    let _ = advised;
+}
+
+#[cfg(not(unix))]
+pub(crate) fn release(_: &Mmap, _: Range<usize>) {}
