@@ -4,15 +4,19 @@
 //! temporary file, in bounded memory.
 
 mod checkpoint;
+mod deviation;
 mod encode;
 mod error;
 mod folder;
 mod pipeline;
 mod recipe;
+mod record;
 mod tokenizer;
 
 pub use checkpoint::{Checkpoint, CheckpointTensor};
+pub use deviation::Deviation;
 pub use error::ConvertError;
 pub use folder::Folder;
 pub use pipeline::{Options, Progress, Summary, convert};
 pub use recipe::Recipe;
+pub use record::{Record, Why};
