@@ -14,6 +14,7 @@ mod fuse;
 mod op;
 mod plan;
 mod print;
+mod product;
 mod record;
 mod step;
 mod tensor;
@@ -27,6 +28,7 @@ pub use error::PlanError;
 pub use fuse::Passes;
 pub use op::*;
 pub use plan::{NamedOp, Plan, Recording};
+pub use product::Product;
 pub use record::{AttentionParams, Norm, Recorder};
 pub use step::{GroupStep, Row, Step, StepError};
 pub use tensor::{
