@@ -2,10 +2,10 @@
 
 use hf2q_gguf::TensorType;
 
-use crate::QuantError;
 use crate::formats::{
     bf16, f16, fp32, iq4_nl, iq4_xs, mxfp4, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0,
 };
+use crate::{QuantError, check_blocks};
 
 /// Whether [`quantize`] has an encoder for `ty`.
 pub fn can_encode(ty: TensorType) -> bool {
@@ -48,37 +48,88 @@ pub fn dequantize(ty: TensorType, src: &[u8], dst: &mut [f32]) -> Result<(), Qua
 ///
 /// # Errors
 /// [`QuantError::EncodeUnsupported`], [`QuantError::RaggedValues`], or for the first value that cannot be kept
-/// [`QuantError::NotFinite`] or [`QuantError::TooLarge`]; `dst` is then untouched.
+/// [`QuantError::NotFinite`], [`QuantError::TooLarge`] or [`QuantError::ScaleOverflow`]; `dst` is then untouched.
 pub fn quantize(ty: TensorType, src: &[f32], dst: &mut Vec<u8>) -> Result<(), QuantError> {
     let encoder = encoder(ty).ok_or(QuantError::EncodeUnsupported { ty })?;
+    encode(ty, &encoder, src, dst, encoder.encode)
+}
+
+/// [`quantize`] of whole rows where errors of some columns matter more than those of others: `weights` holds the
+/// importance of each column, so there are as many as a row has columns.
+/// Types that cannot use weights (`f32`, `f16`, `bf16`, `q8_0`, `mxfp4`) are encoded as without, and so is a
+/// block whose weights are all zero if the reference would lose its values.
+///
+/// # Errors
+/// Those of [`quantize`], [`QuantError::RaggedRows`] or [`QuantError::BadWeight`]; `dst` is then untouched.
+pub fn quantize_weighted(
+    ty: TensorType,
+    src: &[f32],
+    weights: &[f32],
+    dst: &mut Vec<u8>,
+) -> Result<(), QuantError> {
+    let encoder = encoder(ty).ok_or(QuantError::EncodeUnsupported { ty })?;
+    let (len, columns, block) = (src.len(), weights.len(), ty.block_len());
+    if !columns.is_multiple_of(block) {
+        return Err(QuantError::RaggedValues { ty, len: columns, block });
+    }
+    if !len.is_multiple_of(columns) {
+        return Err(QuantError::RaggedRows { len, columns });
+    }
+    if let Some(index) = weights.iter().position(|w| !(0.0..f32::INFINITY).contains(w)) {
+        return Err(QuantError::BadWeight { index, value: weights[index] });
+    }
+    let Some(weighted) = encoder.weighted else { return encode(ty, &encoder, src, dst, encoder.encode) };
+    encode(ty, &encoder, src, dst, |src, dst| weighted(src, weights, dst))
+}
+
+fn encode(
+    ty: TensorType,
+    encoder: &Encoder,
+    src: &[f32],
+    dst: &mut Vec<u8>,
+    encode: impl Fn(&[f32], &mut [u8]),
+) -> Result<(), QuantError> {
     let (len, block) = (src.len(), ty.block_len());
     let bytes = ty.row_bytes(len).ok_or(QuantError::RaggedValues { ty, len, block })?;
     refuse_from(ty, encoder.limit, src)?;
     let start = dst.len();
     dst.resize(start + bytes, 0);
-    (encoder.encode)(src, &mut dst[start..]);
+    encode(src, &mut dst[start..]);
+    if block > 1
+        && let Err(bad) = check_blocks(ty, &dst[start..])
+    {
+        dst.truncate(start);
+        let values = &src[bad.index * block..][..block];
+        let at = (0..block).max_by(|&a, &b| values[a].abs().total_cmp(&values[b].abs())).unwrap_or(0);
+        return Err(QuantError::ScaleOverflow { ty, index: bad.index * block + at, value: values[at] });
+    }
     Ok(())
 }
 
 struct Encoder {
-    /// The smallest magnitude whose encoding would be infinite.
+    /// The smallest magnitude whose encoding would be infinite, if that depends on the magnitude alone. Encoders
+    /// whose scale is the outcome of a search take a magnitude that is surely too large, and mark a block they
+    /// cannot encode by an infinite scale or NaN.
     limit: f32,
     /// Encodes finite values below the limit.
     encode: Encode,
+    /// The same for rows of values with the weights of their columns; `None` if the format ignores weights.
+    weighted: Option<EncodeWeighted>,
 }
 
 type Encode = fn(&[f32], &mut [u8]);
+type EncodeWeighted = fn(&[f32], &[f32], &mut [u8]);
 
 fn encoder(ty: TensorType) -> Option<Encoder> {
-    let (limit, encode): (f32, Encode) = match ty {
-        TensorType::F32 => (fp32::LIMIT, fp32::quantize),
-        TensorType::F16 => (f16::LIMIT, f16::quantize),
-        TensorType::Bf16 => (bf16::LIMIT, bf16::quantize),
-        TensorType::Q4_0 => (q4_0::LIMIT, |x, out| encode_blocks(x, out, q4_0::quantize_block)),
-        TensorType::Q8_0 => (q8_0::LIMIT, |x, out| encode_blocks(x, out, q8_0::quantize_block)),
+    let (limit, encode, weighted): (f32, Encode, Option<EncodeWeighted>) = match ty {
+        TensorType::F32 => (fp32::LIMIT, fp32::quantize, None),
+        TensorType::F16 => (f16::LIMIT, f16::quantize, None),
+        TensorType::Bf16 => (bf16::LIMIT, bf16::quantize, None),
+        TensorType::Q4_0 => (q4_0::LIMIT, |x, out| encode_blocks(x, out, q4_0::quantize_block), None),
+        TensorType::Q8_0 => (q8_0::LIMIT, |x, out| encode_blocks(x, out, q8_0::quantize_block), None),
         _ => return None,
     };
-    Some(Encoder { limit, encode })
+    Some(Encoder { limit, encode, weighted })
 }
 
 type Decode = fn(&[u8], &mut [f32]);
@@ -126,7 +177,7 @@ fn encode_blocks<const BYTES: usize, const LEN: usize>(
 }
 
 /// Refuses NaN, infinity and magnitudes from `limit` on.
-fn refuse_from(ty: TensorType, limit: f32, src: &[f32]) -> Result<(), QuantError> {
+pub(crate) fn refuse_from(ty: TensorType, limit: f32, src: &[f32]) -> Result<(), QuantError> {
     /// Values looked at before the search for the culprit may start.
     const STRIDE: usize = 1024;
     for (number, part) in src.chunks(STRIDE).enumerate() {

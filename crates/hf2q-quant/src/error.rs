@@ -74,6 +74,34 @@ pub enum QuantError {
         /// Magnitudes from here on are refused.
         limit: f32,
     },
+    /// Values are finite but the scale that encodes their block is not.
+    #[error(
+        "value {index} is {value}: the scale of its block is beyond the range of {ty}; pick a type with a wider range"
+    )]
+    ScaleOverflow {
+        /// The type asked for.
+        ty: TensorType,
+        /// Position among the values given of the largest magnitude of the block.
+        index: usize,
+        /// That value.
+        value: f32,
+    },
+    /// The values are no whole number of rows.
+    #[error("{len} values are no whole number of rows of {columns}, the number of importance weights")]
+    RaggedRows {
+        /// Values given.
+        len: usize,
+        /// Weights given.
+        columns: usize,
+    },
+    /// A weight is negative, NaN or infinite.
+    #[error("importance weight {index} is {value}; weights must be finite and not negative")]
+    BadWeight {
+        /// The column.
+        index: usize,
+        /// The weight.
+        value: f32,
+    },
 }
 
 fn decodable() -> impl Iterator<Item = TensorType> {

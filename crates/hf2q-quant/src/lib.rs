@@ -11,8 +11,10 @@ mod dispatch;
 mod error;
 mod formats;
 pub mod half;
+mod lanes;
+pub mod lattice;
 pub mod layout;
 
 pub use check::{BadBlock, Fault, check_blocks};
-pub use dispatch::{can_decode, can_encode, dequantize, encodable, quantize};
+pub use dispatch::{can_decode, can_encode, dequantize, encodable, quantize, quantize_weighted};
 pub use error::QuantError;

@@ -1,0 +1,124 @@
+//! Lanes as an array: for machines without the other instruction sets, and what those are compared with.
+
+use super::{Kernel, LANES, Simd};
+
+/// Plain Rust.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+type F = [f32; LANES];
+type I = [i32; LANES];
+/// -1 or 0.
+type M = [i32; LANES];
+
+macro_rules! lanewise {
+    ($($name:ident($($arg:ident: $in:ty),*) -> $out:ty = $body:expr;)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: $in),*) -> $out {
+            let mut out = [Default::default(); LANES];
+            for (i, out) in out.iter_mut().enumerate() {
+                $(let $arg = $arg[i];)*
+                *out = $body;
+            }
+            out
+        }
+    )*};
+}
+
+#[inline(always)]
+fn mask(truth: bool) -> i32 {
+    -i32::from(truth)
+}
+
+impl Simd for Portable {
+    type F = F;
+    type I = I;
+    type M = M;
+
+    lanewise! {
+        add(a: F, b: F) -> F = a + b;
+        sub(a: F, b: F) -> F = a - b;
+        mul(a: F, b: F) -> F = a * b;
+        div(a: F, b: F) -> F = a / b;
+        min(a: F, b: F) -> F = if a < b { a } else { b };
+        max(a: F, b: F) -> F = if a > b { a } else { b };
+        sqrt(a: F) -> F = a.sqrt();
+        less(a: F, b: F) -> M = mask(a < b);
+        equal(a: F, b: F) -> M = mask(a == b);
+        select(m: M, a: F, b: F) -> F = f32::from_bits((a.to_bits() & m as u32) | (b.to_bits() & !m as u32));
+        bits(a: F) -> I = a.to_bits() as i32;
+        from_bits(a: I) -> F = f32::from_bits(a as u32);
+        int_add(a: I, b: I) -> I = a.wrapping_add(b);
+        int_sub(a: I, b: I) -> I = a.wrapping_sub(b);
+        int_and(a: I, b: I) -> I = a & b;
+        int_or(a: I, b: I) -> I = a | b;
+        int_min(a: I, b: I) -> I = a.min(b);
+        int_max(a: I, b: I) -> I = a.max(b);
+        int_equal(a: I, b: I) -> M = mask(a == b);
+        int_select(m: M, a: I, b: I) -> I = (a & m) | (b & !m);
+        int_to_float(a: I) -> F = a as f32;
+        mask_and(a: M, b: M) -> M = a & b;
+        mask_or(a: M, b: M) -> M = a | b;
+        mask_not(a: M) -> M = !a;
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> F {
+        [x; LANES]
+    }
+
+    #[inline(always)]
+    fn load(self, from: &F) -> F {
+        *from
+    }
+
+    #[inline(always)]
+    fn store(self, v: F, to: &mut F) {
+        *to = v;
+    }
+
+    #[inline(always)]
+    fn lookup(self, table: &F, index: I) -> F {
+        let mut out = index.map(|_| 0.0);
+        for (out, index) in out.iter_mut().zip(index) {
+            *out = table[index as usize % LANES];
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn int_splat(self, x: i32) -> I {
+        [x; LANES]
+    }
+
+    #[inline(always)]
+    fn int_load(self, from: &I) -> I {
+        *from
+    }
+
+    #[inline(always)]
+    fn int_store(self, v: I, to: &mut I) {
+        *to = v;
+    }
+
+    #[inline(always)]
+    fn int_store_bytes(self, v: I, to: &mut [u8; LANES]) {
+        for (to, v) in to.iter_mut().zip(v) {
+            *to = v as u8;
+        }
+    }
+
+    #[inline(always)]
+    fn mask_bits(self, a: M) -> u16 {
+        let mut bits = 0;
+        for (i, a) in a.into_iter().enumerate() {
+            bits |= ((a & 1) as u16) << i;
+        }
+        bits
+    }
+
+    #[inline(never)]
+    fn outline<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
+    }
+}
