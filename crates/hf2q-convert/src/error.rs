@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use hf2q_arch::ArchError;
-use hf2q_gguf::GgufError;
-use hf2q_quant::QuantError;
+use hf2q_gguf::{GgufError, TensorType};
+use hf2q_quant::{BadBlock, QuantError};
+
+use crate::importance::ImportanceError;
 
 /// Why a conversion stopped. No output file is left behind.
 #[derive(Debug, thiserror::Error)]
@@ -141,17 +143,46 @@ pub enum ConvertError {
     /// The caller ended the conversion.
     #[error("cancelled; nothing was written")]
     Cancelled,
+    /// Rows that fit no block of the type they should have, where fallbacks are refused.
+    #[error(
+        "{tensor} cannot be {wanted}: its rows of {columns} are no multiple of {}{}; allow fallbacks or pick another type", wanted.block_len(), and_more(*others)
+    )]
+    Fallback {
+        /// Its GGUF name.
+        tensor: String,
+        /// Elements of a row.
+        columns: u64,
+        /// The type it should have.
+        wanted: TensorType,
+        /// Other tensors of which the same is true.
+        others: usize,
+    },
+    /// A block that no quantizer writes.
+    #[error("tensor {tensor}, from row {row}: {source}")]
+    BadBlock {
+        /// Its GGUF name.
+        tensor: String,
+        /// The row from which blocks are counted.
+        row: usize,
+        /// What is wrong.
+        source: BadBlock,
+    },
     /// A value that no format can hold.
-    #[error("tensor {tensor}: {source}")]
+    #[error("tensor {tensor}, from row {row}: {source}")]
     Encode {
         /// Its GGUF name.
         tensor: String,
+        /// The row from which values are counted.
+        row: usize,
         /// What is wrong.
         source: QuantError,
     },
     /// The configuration is not one of a supported architecture.
     #[error(transparent)]
     Arch(#[from] ArchError),
+    /// The importance of columns cannot be used.
+    #[error(transparent)]
+    Importance(#[from] ImportanceError),
     /// The output could not be written.
     #[error(transparent)]
     Gguf(#[from] GgufError),
@@ -161,6 +192,10 @@ fn missing_shards(shards: &[(String, Vec<String>)]) -> String {
     let one =
         |(file, tensors): &(String, Vec<String>)| format!("{file} is missing (it holds {})", list(tensors));
     shards.iter().map(one).collect::<Vec<_>>().join("; ")
+}
+
+fn and_more(others: usize) -> String {
+    if others == 0 { String::new() } else { format!(" (so are those of {others} more tensors)") }
 }
 
 /// The first few names, and how many more there are.

@@ -1,22 +1,29 @@
-//! Stage 4: HuggingFace checkpoints in, GGUF files out.
+//! Stage 4: HuggingFace checkpoints or GGUF files in, GGUF files of other types out.
 //!
-//! In: a folder with `config.json`, safetensors and tokenizer files. Out: one GGUF file, written through a
-//! temporary file, in bounded memory.
+//! In: a folder with `config.json`, safetensors and tokenizer files, or a GGUF file. Out: one GGUF file or a split set,
+//! written through temporary files, in bounded memory: a [`Source`] is opened, a [`Plan`] gives each tensor its type,
+//! and [`Plan::write`] reads, encodes and writes at the same time.
 
 mod checkpoint;
 mod deviation;
-mod encode;
 mod error;
 mod folder;
+mod importance;
+mod ordered;
 mod pipeline;
+mod plan;
 mod recipe;
 mod record;
+mod rows;
+mod source;
 mod tokenizer;
 
 pub use checkpoint::{Checkpoint, CheckpointTensor};
 pub use deviation::Deviation;
 pub use error::ConvertError;
 pub use folder::Folder;
-pub use pipeline::{Options, Progress, Summary, convert};
-pub use recipe::Recipe;
+pub use importance::{Entry, Importance, ImportanceError, Weights};
+pub use plan::{Options, Plan, Progress, Summary, convert};
+pub use recipe::{Overrides, Recipe};
 pub use record::{Record, Why};
+pub use source::Source;

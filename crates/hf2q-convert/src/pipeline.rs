@@ -1,260 +1,120 @@
-//! Checkpoint folder to GGUF file.
+//! Reads, encodes and writes at the same time, in the memory of a few rows.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::ops::Range;
 
-use hf2q_arch::{Class, Config, TensorRow};
-use hf2q_gguf::{GgufWriter, Metadata, TensorSpec, TensorType, Value};
-use rayon::prelude::*;
+use hf2q_gguf::{GgufWriter, TensorType};
 
-use crate::checkpoint::{Checkpoint, CheckpointTensor};
-use crate::encode::Rows;
+use crate::deviation::Deviation;
 use crate::error::ConvertError;
-use crate::folder::Folder;
-use crate::recipe::Recipe;
-use crate::tokenizer;
+use crate::ordered::ordered;
+use crate::plan::Progress;
+use crate::source::SourceTensor;
 
-/// Bytes of f32 values that one task converts at a time.
-const TASK_BYTES: usize = 4 << 20;
+/// Values that one task encodes, if a row is not longer: they stay in a core's cache.
+const TASK_VALUES: usize = 1 << 17;
 
-/// What to write.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Types of the tensors.
-    pub recipe: Recipe,
-    /// Start a new file after this many bytes of tensor data; `None`: one file.
-    pub split_bytes: Option<u64>,
+/// A tensor with the type to write it in.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) tensor: &'a SourceTensor,
+    pub(crate) ty: TensorType,
 }
 
-/// Told about the conversion's progress.
-pub trait Progress {
-    /// Called before the first tensor with the bytes that will be written.
-    fn start(&mut self, total_bytes: u64);
-
-    /// Called often with the tensor at hand and the bytes that are written. Returns whether to go on.
-    fn advance(&mut self, tensor: &str, done_bytes: u64) -> bool;
+/// Some rows of one matrix of one job.
+struct Task {
+    job: usize,
+    rows: Range<usize>,
 }
 
-/// What was written.
-#[derive(Clone, Debug)]
-pub struct Summary {
-    /// The file, or the files of a split set.
-    pub paths: Vec<PathBuf>,
-    /// Tensors and bytes by type.
-    pub by_type: BTreeMap<TensorType, (usize, u64)>,
-    /// What a user should know.
-    pub warnings: Vec<String>,
+/// What a task makes. Its memory is used again by a later task.
+#[derive(Default)]
+struct Encoded {
+    values: Vec<f32>,
+    bytes: Vec<u8>,
+    /// For the comparison.
+    decoded: Vec<f32>,
+    deviation: Deviation,
 }
 
-/// A tensor of the output with where its rows come from.
-struct Job<'a> {
-    row: TensorRow,
-    ty: TensorType,
-    rows: Rows<'a>,
-}
-
-/// Converts the checkpoint in `folder` to the GGUF file `output`. Nothing is left at `output` if it fails.
-pub fn convert(
-    folder: &Path,
-    output: &Path,
-    options: Options,
+/// Encodes all jobs on all cores and writes them in order. If asked to `measure`, returns how far the written values of
+/// each lie from the source; zeros otherwise.
+pub(crate) fn write(
+    jobs: &[Job<'_>],
+    measure: bool,
+    writer: &mut GgufWriter,
     progress: &mut dyn Progress,
-) -> Result<Summary, ConvertError> {
-    let folder = Folder::new(folder);
-    let config = Config::from_hf(&folder.required_json("config.json")?)?;
-    let checkpoint = Checkpoint::open(&folder)?;
-    let mut warnings = Vec::new();
-    let jobs = plan(&folder, &config, &checkpoint, options.recipe, &mut warnings)?;
-    let metadata = metadata(&folder, &config, options.recipe)?;
-    let specs: Vec<TensorSpec> = jobs.iter().map(Job::spec).collect();
-    let mut writer = match options.split_bytes {
-        Some(bytes) => GgufWriter::create_split(output, metadata, specs, bytes)?,
-        None => GgufWriter::create(output, metadata, specs)?,
-    };
-    writer.protect(folder.inputs()?)?;
-    progress.start(jobs.iter().map(Job::bytes).sum());
-    let mut by_type: BTreeMap<TensorType, (usize, u64)> = BTreeMap::new();
+) -> Result<Vec<Deviation>, ConvertError> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let tasks = tasks(jobs);
+    let mut deviations = vec![Deviation::default(); jobs.len()];
     let mut done = 0;
-    for job in &jobs {
-        job.write(&mut writer, &mut |bytes| {
-            done += bytes;
-            progress.advance(&job.row.gguf, done)
-        })?;
-        let entry = by_type.entry(job.ty).or_default();
-        *entry = (entry.0 + 1, entry.1 + job.bytes());
+    progress.start(jobs.iter().map(|j| j.tensor.rows.source_bytes(j.tensor.rows.count())).sum());
+    ordered(
+        tasks.len(),
+        threads,
+        |i, out| jobs[tasks[i].job].encode(&tasks[i].rows, measure, out),
+        |i, encoded: &Encoded| {
+            let Task { job, rows } = &tasks[i];
+            let tensor = jobs[*job].tensor;
+            writer.write(&tensor.name, &encoded.bytes)?;
+            deviations[*job] = deviations[*job].and(encoded.deviation);
+            done += tensor.rows.source_bytes(rows.len());
+            if progress.advance(&tensor.name, done) { Ok(()) } else { Err(ConvertError::Cancelled) }
+        },
+    )?;
+    Ok(deviations)
+}
+
+/// Cuts every matrix into tasks of whole rows.
+fn tasks(jobs: &[Job<'_>]) -> Vec<Task> {
+    let mut tasks = Vec::new();
+    for (job, Job { tensor, .. }) in jobs.iter().enumerate() {
+        let rows = &tensor.rows;
+        let step = (TASK_VALUES / rows.cols().max(1)).max(1);
+        for matrix in 0..rows.parts() {
+            let (first, end) = (matrix * rows.per_part(), (matrix + 1) * rows.per_part());
+            let starts = (first..end).step_by(step);
+            tasks.extend(starts.map(|start| Task { job, rows: start..(start + step).min(end) }));
+        }
     }
-    Ok(Summary { paths: writer.finish()?, by_type, warnings })
+    tasks
 }
 
 impl Job<'_> {
-    fn spec(&self) -> TensorSpec {
-        let shape = self.row.shape.iter().map(|&d| d as u64).collect();
-        TensorSpec { name: self.row.gguf.clone(), ty: self.ty, shape }
-    }
-
-    fn bytes(&self) -> u64 {
-        let row = self.ty.row_bytes(self.rows.cols()).expect("the recipe picks a type that fits the row");
-        (row * self.rows.count()) as u64
-    }
-
-    /// Encodes batches of rows on all cores and writes them in order.
-    fn write(
-        &self,
-        writer: &mut GgufWriter,
-        advance: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<(), ConvertError> {
-        let per_task = (TASK_BYTES / size_of::<f32>() / self.rows.cols().max(1)).max(1);
-        let starts: Vec<usize> = (0..self.rows.count()).step_by(per_task).collect();
-        for batch in starts.chunks(rayon::current_num_threads()) {
-            let encoded: Vec<Vec<u8>> = batch
-                .par_iter()
-                .map(|&start| self.encode(start..(start + per_task).min(self.rows.count())))
-                .collect::<Result<_, _>>()?;
-            for bytes in encoded {
-                writer.write(&self.row.gguf, &bytes)?;
-                if !advance(bytes.len() as u64) {
-                    return Err(ConvertError::Cancelled);
-                }
-            }
+    fn encode(&self, rows: &Range<usize>, measure: bool, out: &mut Encoded) -> Result<(), ConvertError> {
+        out.bytes.clear();
+        out.deviation = Deviation::default();
+        let source = &self.tensor.rows;
+        match source.raw(self.ty, rows.clone()) {
+            Some(bytes) => self.copy(bytes, rows, out)?,
+            None => self.convert(rows, measure, out)?,
         }
+        source.release(rows.clone());
         Ok(())
     }
 
-    fn encode(&self, range: std::ops::Range<usize>) -> Result<Vec<u8>, ConvertError> {
-        let mut values = Vec::with_capacity(range.len() * self.rows.cols());
-        self.rows.read(range, &mut values);
-        let mut bytes = Vec::new();
-        hf2q_quant::quantize(self.ty, &values, &mut bytes)
-            .map_err(|source| ConvertError::Encode { tensor: self.row.gguf.clone(), source })?;
-        Ok(bytes)
+    /// The source holds what is to be written.
+    fn copy(&self, bytes: &[u8], rows: &Range<usize>, out: &mut Encoded) -> Result<(), ConvertError> {
+        hf2q_quant::check_blocks(self.ty, bytes).map_err(|source| ConvertError::BadBlock {
+            tensor: self.tensor.name.clone(),
+            row: rows.start,
+            source,
+        })?;
+        out.bytes.extend_from_slice(bytes);
+        Ok(())
     }
-}
 
-/// Pairs every row of the tensor map with its tensors, and accounts for every tensor of the checkpoint.
-fn plan<'a>(
-    folder: &Folder,
-    config: &Config,
-    checkpoint: &'a Checkpoint,
-    recipe: Recipe,
-    warnings: &mut Vec<String>,
-) -> Result<Vec<Job<'a>>, ConvertError> {
-    let names: HashMap<String, &str> = checkpoint.names().map(|n| (canonical(n), n)).collect();
-    let find = |name: &str| -> Option<&'a CheckpointTensor> { checkpoint.get(names.get(name)?) };
-    let mut missing = Vec::new();
-    let mut used: HashSet<String> = HashSet::new();
-    let mut jobs = Vec::new();
-    for row in config.tensors() {
-        used.extend(row.source_names().map(str::to_owned));
-        if is_copy_of_embedding(&row, &find) {
-            continue;
+    fn convert(&self, rows: &Range<usize>, measure: bool, out: &mut Encoded) -> Result<(), ConvertError> {
+        let failed =
+            |source| ConvertError::Encode { tensor: self.tensor.name.clone(), row: rows.start, source };
+        out.values.clear();
+        self.tensor.rows.read(rows.clone(), &mut out.values).map_err(failed)?;
+        hf2q_quant::quantize(self.ty, &out.values, &mut out.bytes).map_err(failed)?;
+        if measure {
+            out.decoded.resize(out.values.len(), 0.0);
+            hf2q_quant::dequantize(self.ty, &out.bytes, &mut out.decoded).map_err(failed)?;
+            out.deviation = Deviation::between(&out.values, &out.decoded);
         }
-        let Some(rows) = Rows::resolve(&row, find, &mut missing)? else { continue };
-        if row.class == Class::Output && config.tied_output {
-            warnings.push(format!(
-                "{} differs from the embedding although config.json ties them; it is kept",
-                row.gguf
-            ));
-        }
-        let ty = recipe.tensor_type(&row);
-        if ty == TensorType::F16 && recipe.base().block_len() > 1 {
-            let (name, cols) = (&row.gguf, row.shape[0]);
-            warnings.push(format!(
-                "{name} is kept as f16: rows of {cols} are no multiple of {}",
-                recipe.base().block_len()
-            ));
-        }
-        jobs.push(Job { row, ty, rows });
+        Ok(())
     }
-    if !missing.is_empty() {
-        return Err(ConvertError::MissingTensors { dir: folder.dir().to_owned(), names: missing });
-    }
-    used.extend(names.keys().filter(|name| config.ignores(name)).cloned());
-    account_for_rest(folder, &names, &used, &find, warnings)?;
-    Ok(jobs)
-}
-
-/// A stored output matrix that equals the embedding says nothing new.
-fn is_copy_of_embedding<'a>(row: &TensorRow, find: &impl Fn(&str) -> Option<&'a CheckpointTensor>) -> bool {
-    const OUTPUT: &str = "lm_head.weight";
-    if !row.optional || row.source_names().next() != Some(OUTPUT) {
-        return false;
-    }
-    match (find(OUTPUT), find("model.embed_tokens.weight")) {
-        (Some(a), Some(b)) => a.dtype == b.dtype && a.shape == b.shape && *a.bytes == *b.bytes,
-        _ => false,
-    }
-}
-
-/// Parts of multimodal checkpoints that a text model does without.
-const NOT_TEXT: &[&str] =
-    &["vision", "audio", "multi_modal_projector", "embed_vision", "embed_audio", "visual"];
-
-fn account_for_rest<'a>(
-    folder: &Folder,
-    names: &HashMap<String, &str>,
-    used: &HashSet<String>,
-    find: &impl Fn(&str) -> Option<&'a CheckpointTensor>,
-    warnings: &mut Vec<String>,
-) -> Result<(), ConvertError> {
-    let elements = |name: &str| find(name).map_or(0, |t| t.shape.iter().product::<usize>());
-    let rest = names.keys().filter(|n| !used.contains(*n) && elements(n) > 0);
-    let is_media = |n: &&String| NOT_TEXT.iter().any(|p| n.split('.').any(|part| part.starts_with(p)));
-    let (media, mut lost): (Vec<&String>, Vec<&String>) = rest.partition(|n| is_media(n));
-    if !lost.is_empty() {
-        lost.sort();
-        let names = lost.into_iter().cloned().collect();
-        return Err(ConvertError::UnusedTensors { dir: folder.dir().to_owned(), names });
-    }
-    if !media.is_empty() {
-        warnings
-            .push(format!("{} tensors of the vision and audio parts are left out: text only", media.len()));
-    }
-    Ok(())
-}
-
-/// Names as text-only checkpoints have them.
-fn canonical(name: &str) -> String {
-    for (prefix, plain) in [
-        ("model.language_model.", "model."),
-        ("language_model.model.", "model."),
-        ("language_model.lm_head.", "lm_head."),
-    ] {
-        if let Some(rest) = name.strip_prefix(prefix) {
-            return format!("{plain}{rest}");
-        }
-    }
-    name.to_owned()
-}
-
-fn metadata(folder: &Folder, config: &Config, recipe: Recipe) -> Result<Metadata, ConvertError> {
-    let mut metadata = Metadata::default();
-    let mut put = |key: &str, value: Value| metadata.insert(key.to_owned(), value);
-    put("general.type", Value::String("model".to_owned()));
-    if let Some(name) =
-        folder.dir().canonicalize().ok().and_then(|d| Some(d.file_name()?.to_str()?.to_owned()))
-    {
-        put("general.name", Value::String(name));
-    }
-    put("general.file_type", Value::U32(recipe.file_type()));
-    put("general.quantization_version", Value::U32(2));
-    config.to_metadata(&mut metadata);
-    sampling(folder, &mut metadata)?;
-    tokenizer::write(folder, config, &mut metadata)?;
-    Ok(metadata)
-}
-
-/// Recommended sampling parameters of `generation_config.json`.
-fn sampling(folder: &Folder, metadata: &mut Metadata) -> Result<(), ConvertError> {
-    let Some(json) = folder.json("generation_config.json")? else { return Ok(()) };
-    let number = |key: &str| json.get(key).and_then(serde_json::Value::as_f64);
-    for (key, name) in [("temperature", "temp"), ("top_p", "top_p"), ("min_p", "min_p")] {
-        if let Some(value) = number(key) {
-            metadata.insert(format!("general.sampling.{name}"), Value::F32(value as f32));
-        }
-    }
-    if let Some(k) = json.get("top_k").and_then(serde_json::Value::as_i64).and_then(|k| i32::try_from(k).ok())
-    {
-        metadata.insert("general.sampling.top_k".to_owned(), Value::I32(k));
-    }
-    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Which type each tensor gets.
 
-use hf2q_arch::{Class, Role, TensorRow};
+use hf2q_arch::Config;
 use hf2q_gguf::TensorType;
 
 use crate::error::ConvertError;
@@ -26,6 +26,11 @@ impl Recipe {
         }
     }
 
+    /// Accepted names.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        ["f32", "f16", "bf16", "q8_0", "q4_0"].into_iter()
+    }
+
     /// The type that most matrices get.
     pub fn base(self) -> TensorType {
         self.base
@@ -41,21 +46,72 @@ impl Recipe {
             _ => 0,
         }
     }
+}
 
-    /// The type of one tensor. Norms, routers and scalars stay f32, and so does everything one-dimensional. The embedding and the
-    /// output matrix, which every token reads, are kept at 8 bits or more. Rows that are no multiple of the block
-    /// become f16.
-    pub fn tensor_type(self, row: &TensorRow) -> TensorType {
-        let exact = matches!(row.class, Class::Norm | Class::Router | Class::Scalar);
-        if exact || row.shape.len() < 2 {
-            return TensorType::F32;
-        }
-        let wanted = match (self.base, row.class) {
-            (TensorType::Q4_0, Class::Embedding | Class::Output) => TensorType::Q8_0,
-            // Small, and read by every layer.
-            (base, Class::Matrix(Role::PerLayerModel)) if base.block_len() > 1 => TensorType::Bf16,
-            (base, _) => base,
-        };
-        if row.shape[0].is_multiple_of(wanted.block_len()) { wanted } else { TensorType::F16 }
+/// Changes to a recipe.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {}
+
+/// What of a model decides types.
+pub struct Facts {}
+
+impl Facts {
+    /// The facts of a model.
+    pub fn from_config(_: &Config) -> Self {
+        Self {}
     }
+}
+
+/// A tensor that needs a type.
+pub struct Candidate<'a> {
+    /// GGUF name.
+    pub name: &'a str,
+    /// Columns first.
+    pub shape: &'a [u64],
+    /// What it is where it is not quantized.
+    pub ty: TensorType,
+}
+
+/// The type of a tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// The type.
+    pub ty: TensorType,
+    /// Why.
+    pub why: crate::record::Why,
+}
+
+/// Interim.
+pub fn choose(
+    recipe: &Recipe,
+    _: &Facts,
+    _: &Overrides,
+    _: bool,
+    tensors: &[Candidate<'_>],
+) -> Result<Vec<Choice>, ConvertError> {
+    use crate::record::Why;
+    Ok(tensors
+        .iter()
+        .map(|t| {
+            let kept = t.shape.len() < 2
+                || !t.name.ends_with("weight")
+                || t.name.contains("ffn_gate_inp")
+                || t.name.contains("_norm");
+            if kept {
+                return Choice { ty: t.ty, why: Why::Kept };
+            }
+            let wanted = match (recipe.base, t.name) {
+                (TensorType::Q4_0, "token_embd.weight" | "output.weight" | "per_layer_token_embd.weight") => {
+                    TensorType::Q8_0
+                }
+                (base, "per_layer_model_proj.weight") if base.block_len() > 1 => TensorType::Bf16,
+                (base, _) => base,
+            };
+            if t.shape[0].is_multiple_of(wanted.block_len() as u64) {
+                Choice { ty: wanted, why: Why::Recipe }
+            } else {
+                Choice { ty: TensorType::F16, why: Why::Fallback { wanted } }
+            }
+        })
+        .collect())
 }

@@ -1,11 +1,15 @@
 //! What was typed.
 
+mod convert;
+
 use std::path::PathBuf;
 
 use std::ops::RangeInclusive;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use convert::ConvertArgs;
 
 /// Rows of a step; each takes memory for its activations.
 const MOST_ROWS: u64 = 8192;
@@ -35,7 +39,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Talk to a model
     Chat(ChatArgs),
-    /// Turn a HuggingFace folder into a GGUF file
+    /// Turn a HuggingFace folder or a GGUF file into a GGUF file of another type
+    #[command(visible_alias = "quantize")]
     Convert(ConvertArgs),
     /// Show what a GGUF file holds and check that it is sound
     Inspect(InspectArgs),
@@ -203,39 +208,6 @@ fn parse_bias(text: &str) -> Result<(u32, f32), String> {
     let id = id.trim().parse().map_err(|_| format!("{id:?} is no token id"))?;
     let bias = bias.trim().parse().map_err(|_| format!("{bias:?} is no number"))?;
     Ok((id, bias))
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ConvertArgs {
-    /// A folder with config.json, safetensors and tokenizer files
-    pub(crate) folder: PathBuf,
-    /// The GGUF file to write [default: FOLDER-TYPE.gguf in the current folder]
-    #[arg(short, long)]
-    pub(crate) output: Option<PathBuf>,
-    /// Type of the matrices
-    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "q8_0", ignore_case = true,
-        value_parser = ["f32", "f16", "bf16", "q8_0", "q4_0"])]
-    pub(crate) ty: String,
-    /// Start a new file after this much tensor data, e.g. 4G
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub(crate) split: Option<u64>,
-    /// Replace the output if it exists
-    #[arg(short, long)]
-    pub(crate) force: bool,
-}
-
-fn parse_size(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text
-        .trim_end_matches(['B', 'b'])
-        .split_at_checked(text.trim_end_matches(['B', 'b']).len().saturating_sub(1))
-    {
-        Some((d, "K" | "k")) => (d, 1_u64 << 10),
-        Some((d, "M" | "m")) => (d, 1 << 20),
-        Some((d, "G" | "g")) => (d, 1 << 30),
-        _ => (text, 1),
-    };
-    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no size such as 500M or 4G"))?;
-    number.checked_mul(unit).filter(|&n| n > 0).ok_or_else(|| format!("{text:?} is out of range"))
 }
 
 #[derive(Debug, Args)]

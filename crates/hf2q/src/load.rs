@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
-use hf2q_convert::{Options, Progress, Recipe, Summary, convert};
+use hf2q_convert::{Options, Plan, Progress, Recipe, Source, Summary};
 use hf2q_gguf::Gguf;
 use hf2q_model::Model;
 use indicatif::ProgressBar;
@@ -73,7 +73,7 @@ pub(crate) fn part_of_set(output: &Path) -> Result<Option<PathBuf>> {
 }
 
 /// `model-00001-of-00003.gguf` to `model`.
-fn stem_of_set(file: &Path) -> String {
+pub(crate) fn stem_of_set(file: &Path) -> String {
     let stem = file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
     match stem.rsplit_once("-of-").and_then(|(head, _)| head.rsplit_once('-')) {
         Some((name, number)) if number.bytes().all(|b| b.is_ascii_digit()) => name.to_owned(),
@@ -97,11 +97,7 @@ fn converted(folder: &Path) -> Result<PathBuf> {
         folder.display(),
         output.display()
     ));
-    convert_with_bar(
-        &folder,
-        &output,
-        Options { recipe: Recipe::from_name(CACHED_TYPE)?, split_bytes: None },
-    )?;
+    convert_folder(&folder, &output, CACHED_TYPE)?;
     Ok(output)
 }
 
@@ -122,11 +118,11 @@ fn fingerprint(folder: &Path) -> Result<u64> {
     Ok(files.iter().flat_map(|f| f.bytes()).fold(0xcbf2_9ce4_8422_2325, step))
 }
 
-/// Converts with a progress bar; Ctrl-C ends it and leaves nothing behind.
-pub(crate) fn convert_with_bar(folder: &Path, output: &Path, options: Options) -> Result<Summary> {
+/// Writes with a progress bar; Ctrl-C ends it and leaves nothing behind.
+pub(crate) fn write_with_bar(plan: Plan<'_>, output: &Path) -> Result<Summary> {
     interrupt::install_once()?;
     let mut bar = Bar(None);
-    let summary = interrupt::tidily(|| convert(folder, output, options, &mut bar));
+    let summary = interrupt::tidily(|| plan.write(output, &mut bar));
     if let Some(bar) = bar.0 {
         bar.finish_and_clear();
     }
@@ -135,6 +131,12 @@ pub(crate) fn convert_with_bar(folder: &Path, output: &Path, options: Options) -
         terminal::note(&format!("note: {warning}"));
     }
     Ok(summary)
+}
+
+/// Converts a folder to one file of a recipe's types, with a progress bar.
+pub(crate) fn convert_folder(folder: &Path, output: &Path, recipe: &str) -> Result<Summary> {
+    let options = Options::new(Recipe::from_name(recipe)?);
+    write_with_bar(Plan::new(&Source::open(folder)?, options)?, output)
 }
 
 struct Bar(Option<ProgressBar>);

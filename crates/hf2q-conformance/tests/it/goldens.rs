@@ -28,7 +28,7 @@ impl Progress for Silent {
 pub(crate) fn converted(folder: &Path, recipe: &str) -> Gguf {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");
-    let options = Options { recipe: Recipe::from_name(recipe).unwrap(), split_bytes: None };
+    let options = Options::new(Recipe::from_name(recipe).unwrap());
     convert(folder, &path, options, &mut Silent).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     Gguf::open(&path).unwrap()
 }

@@ -21,7 +21,7 @@ fn every_checkpoint_becomes_a_file_that_describes_it() {
                 folder.display()
             );
             let bytes: u64 = gguf.tensors().iter().map(|t| t.bytes).sum();
-            assert_eq!(summary.by_type.values().map(|(_, b)| b).sum::<u64>(), bytes);
+            assert_eq!(summary.records.iter().map(|r| r.bytes).sum::<u64>(), bytes);
             for row in config.tensors().iter().filter(|r| !r.optional) {
                 let tensor =
                     gguf.tensor(&row.gguf).unwrap_or_else(|| panic!("{} in {}", row.gguf, folder.display()));
@@ -74,7 +74,7 @@ fn norms_and_routers_stay_exact() {
 #[test]
 fn a_cancelled_conversion_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options { recipe: Recipe::from_name("f32").unwrap(), split_bytes: None };
+    let options = Options::new(Recipe::from_name("f32").unwrap());
     let mut progress = Silent { stop_after: Some(1 << 20), ..Silent::default() };
     let folder = root().join("models/demo/tiny-dense");
     let result = hf2q_convert::convert(&folder, &dir.path().join("out.gguf"), options, &mut progress);

@@ -40,7 +40,7 @@ pub(crate) fn checkpoints() -> Vec<PathBuf> {
 }
 
 pub(crate) fn try_convert(folder: &Path, output: &Path, ty: &str) -> Result<Summary, ConvertError> {
-    let options = Options { recipe: Recipe::from_name(ty)?, split_bytes: None };
+    let options = Options::new(Recipe::from_name(ty)?);
     hf2q_convert::convert(folder, output, options, &mut Silent::default())
 }
 

@@ -1,63 +1,154 @@
 //! `hf2q convert`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use hf2q_convert::{Options, Recipe, Summary};
+use hf2q_convert::{Options, Plan, Recipe, Record, Source, Summary, Why};
 
 use crate::args::ConvertArgs;
 use crate::{load, terminal};
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
-    let recipe = Recipe::from_name(&args.ty)?;
-    check_folder(&args.folder)?;
+    let options = options(args)?;
+    check_input(&args.input)?;
+    let started = Instant::now();
+    let source = Source::open(&args.input)?;
+    let plan = Plan::new(&source, options)?;
+    if args.dry_run {
+        return print_plan(&plan, source.bytes());
+    }
     let output = match &args.output {
         Some(path) => path.clone(),
         None => default_output(args)?,
     };
-    if !args.force {
-        let earlier = if args.split.is_some() { load::part_of_set(&output)? } else { None };
-        if let Some(path) = earlier.or_else(|| output.exists().then(|| output.clone())) {
-            bail!("{} exists already; --force replaces it", path.display());
-        }
-    }
-    let started = Instant::now();
-    let options = Options { recipe, split_bytes: args.split };
-    let summary = load::convert_with_bar(&args.folder, &output, options)?;
+    refuse_existing(args, &output)?;
+    let summary = load::write_with_bar(plan, &output)?;
     print_summary(&summary, started.elapsed().as_secs_f64())
 }
 
+fn options(args: &ConvertArgs) -> Result<Options> {
+    Ok(Options {
+        split_bytes: args.split,
+        refuse_fallback: args.no_fallback,
+        ..Options::new(Recipe::from_name(&args.ty)?)
+    })
+}
+
+fn refuse_existing(args: &ConvertArgs, output: &Path) -> Result<()> {
+    if args.force {
+        return Ok(());
+    }
+    let earlier = if args.split.is_some() { load::part_of_set(output)? } else { None };
+    if let Some(path) = earlier.or_else(|| output.exists().then(|| output.to_owned())) {
+        bail!("{} exists already; --force replaces it", path.display());
+    }
+    Ok(())
+}
+
 /// The mistakes that are made first get a message of their own.
-fn check_folder(folder: &Path) -> Result<()> {
-    let problem = if !folder.exists() {
-        "no such folder"
-    } else if !folder.is_dir() {
-        "is a file"
-    } else if !folder.join("config.json").is_file() {
+fn check_input(input: &Path) -> Result<()> {
+    let problem = if !input.exists() {
+        "no such file or folder"
+    } else if input.is_dir() && !input.join("config.json").is_file() {
         "has no config.json"
     } else {
         return Ok(());
     };
     bail!(
-        "{}: {problem}; convert takes a checkpoint folder with config.json, safetensors and tokenizer files",
-        folder.display()
+        "{}: {problem}; convert takes a checkpoint folder with config.json, safetensors and tokenizer files, or a GGUF file",
+        input.display()
     )
 }
 
+/// Named after the input without the type that its name ends with.
 fn default_output(args: &ConvertArgs) -> Result<PathBuf> {
-    let folder = args.folder.canonicalize().with_context(|| args.folder.display().to_string())?;
-    let name =
-        folder.file_name().context("the folder has no name; give --output")?.to_string_lossy().into_owned();
-    Ok(PathBuf::from(format!("{name}-{}.gguf", args.ty.to_lowercase())))
+    let input = args.input.canonicalize().with_context(|| args.input.display().to_string())?;
+    let name = if input.is_dir() {
+        input.file_name().context("the input has no name; give --output")?.to_string_lossy().into_owned()
+    } else {
+        load::stem_of_set(&input)
+    };
+    Ok(PathBuf::from(format!("{}-{}.gguf", without_type(&name), args.ty.to_lowercase())))
+}
+
+fn without_type(name: &str) -> &str {
+    match name.rsplit_once(['-', '.']) {
+        Some((plain, ty)) if Recipe::names().any(|r| r.eq_ignore_ascii_case(ty)) => plain,
+        _ => name,
+    }
+}
+
+fn print_plan(plan: &Plan<'_>, source_bytes: u64) -> Result<()> {
+    let records = plan.records();
+    let width = |text: fn(&Record) -> usize| records.iter().map(text).max().unwrap_or(0);
+    let (names, shapes) = (width(|r| r.name.len()), width(|r| shape(r).len()));
+    let sources = width(|r| r.source.len());
+    for r in &records {
+        terminal::print_line(&format!(
+            "{:names$}  {:>shapes$}  {:sources$} -> {:7}{:>11}  {}",
+            r.name,
+            shape(r),
+            r.source,
+            r.ty.name(),
+            terminal::bytes(r.bytes),
+            reason(r.why)
+        ))?;
+    }
+    for warning in plan.warnings() {
+        terminal::note(&format!("note: {warning}"));
+    }
+    terminal::print_line(&format!("\n{}, now {}", totals(&records), terminal::bytes(source_bytes)))
+}
+
+fn shape(record: &Record) -> String {
+    record.shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" x ")
+}
+
+fn reason(why: Why) -> String {
+    match why {
+        Why::Recipe => String::new(),
+        Why::Mixture => "mixture".to_owned(),
+        Why::Override => "as asked".to_owned(),
+        Why::Fallback { wanted } => format!("rows do not fit {wanted}"),
+        Why::Kept => "kept".to_owned(),
+    }
 }
 
 pub(crate) fn print_summary(summary: &Summary, seconds: f64) -> Result<()> {
-    let (tensors, bytes) = summary.by_type.values().fold((0, 0), |(t, b), (n, size)| (t + n, b + size));
-    let types: Vec<String> = summary.by_type.iter().map(|(ty, (n, _))| format!("{n} {ty}")).collect();
     for path in &summary.paths {
         terminal::print_line(&format!("Wrote {}", path.display()))?;
     }
-    let size = terminal::bytes(bytes);
-    terminal::print_line(&format!("{tensors} tensors ({}), {size} in {seconds:.1} s", types.join(", ")))
+    terminal::print_line(&format!("{} in {seconds:.1} s", totals(&summary.records)))
+}
+
+/// Tensors by type, size and bits per weight.
+fn totals(records: &[Record]) -> String {
+    let mut by_type: BTreeMap<&str, usize> = BTreeMap::new();
+    for record in records {
+        *by_type.entry(record.ty.name()).or_default() += 1;
+    }
+    let types: Vec<String> = by_type.iter().map(|(ty, n)| format!("{n} {ty}")).collect();
+    let bytes: u64 = records.iter().map(|r| r.bytes).sum();
+    let elements: u64 = records.iter().map(Record::elements).sum();
+    let bits = 8.0 * bytes as f64 / elements.max(1) as f64;
+    format!(
+        "{} tensors ({}), {}, {bits:.2} bits per weight",
+        records.len(),
+        types.join(", "),
+        terminal::bytes(bytes)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_type;
+
+    #[test]
+    fn the_type_at_the_end_of_a_name_is_replaced() {
+        assert_eq!(without_type("gemma-3-f16"), "gemma-3");
+        assert_eq!(without_type("gemma-3.Q8_0"), "gemma-3");
+        assert_eq!(without_type("gemma-3"), "gemma-3");
+    }
 }

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use hf2q_convert::{Options, Recipe};
 use hf2q_engine::{Finish, Sampler, Sampling};
 use hf2q_gguf::Gguf;
 use hf2q_text::Specials;
@@ -34,11 +33,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
     }
     terminal::print_line(&format!("1. Convert {} to {TYPE}", checkpoint.display()))?;
     let started = Instant::now();
-    let summary = load::convert_with_bar(
-        &checkpoint,
-        &output,
-        Options { recipe: Recipe::from_name(TYPE)?, split_bytes: None },
-    )?;
+    let summary = load::convert_folder(&checkpoint, &output, TYPE)?;
     print_summary(&summary, started.elapsed().as_secs_f64())?;
     speak(&output, args)?;
     if args.checkpoint.is_none() {

@@ -1,0 +1,206 @@
+//! What will be written: the type of every tensor, decided before the first weight is read.
+
+use std::path::Path;
+
+use hf2q_gguf::{GgufWriter, Metadata, TensorSpec, TensorType, Value};
+
+use crate::error::ConvertError;
+use crate::pipeline::{self, Job};
+use crate::recipe::{Candidate, Choice, Facts, Overrides, Recipe, choose};
+use crate::record::{Record, Why};
+use crate::source::{Source, SourceTensor};
+
+/// What to write.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Types of the tensors.
+    pub recipe: Recipe,
+    /// Changes to the recipe.
+    pub overrides: Overrides,
+    /// Start a new file after this many bytes; `None`: one file.
+    pub split_bytes: Option<u64>,
+    /// Measure how far the written values lie from the source.
+    pub measure: bool,
+    /// Refuse rows that fit no block of their type, instead of taking a type that they fit.
+    pub refuse_fallback: bool,
+}
+
+impl Options {
+    /// One file of a recipe's types.
+    pub fn new(recipe: Recipe) -> Self {
+        Self {
+            recipe,
+            overrides: Overrides::default(),
+            split_bytes: None,
+            measure: false,
+            refuse_fallback: false,
+        }
+    }
+}
+
+/// Told about the conversion's progress.
+pub trait Progress {
+    /// Called before the first tensor with the bytes of the source that will be read.
+    fn start(&mut self, total_bytes: u64);
+
+    /// Called often with the tensor at hand and the bytes that are done. Returns whether to go on.
+    fn advance(&mut self, tensor: &str, done_bytes: u64) -> bool;
+}
+
+/// What was written.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The file, or the files of a split set.
+    pub paths: Vec<std::path::PathBuf>,
+    /// What became of each tensor, in the order of the file.
+    pub records: Vec<Record>,
+    /// What a user should know.
+    pub warnings: Vec<String>,
+}
+
+/// A source with a type for each of its tensors.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    source: &'a Source,
+    options: Options,
+    choices: Vec<Choice>,
+    warnings: Vec<String>,
+}
+
+impl<'a> Plan<'a> {
+    /// Decides the types. No weights are read.
+    ///
+    /// # Errors
+    /// An override that fits no tensor's rows, or a fallback where they are refused.
+    pub fn new(source: &'a Source, options: Options) -> Result<Self, ConvertError> {
+        let candidates: Vec<Candidate<'_>> = source.tensors.iter().map(candidate).collect();
+        let facts = Facts::from_config(&source.config);
+        let choices = choose(&options.recipe, &facts, &options.overrides, false, &candidates)?;
+        let mut warnings = source.warnings.clone();
+        fallbacks(source, &choices, options.refuse_fallback, &mut warnings)?;
+        Ok(Self { source, options, choices, warnings })
+    }
+
+    /// What will become of each tensor.
+    pub fn records(&self) -> Vec<Record> {
+        let pairs = self.source.tensors.iter().zip(&self.choices);
+        pairs.map(|(tensor, choice)| record(tensor, *choice)).collect()
+    }
+
+    /// What a user should know beforehand.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Writes the GGUF file `output`. Nothing is left there if it fails.
+    ///
+    /// # Errors
+    /// A weight that its type cannot hold, an output that is an input, [`ConvertError::Cancelled`], or an answer of the
+    /// operating system.
+    pub fn write(self, output: &Path, progress: &mut dyn Progress) -> Result<Summary, ConvertError> {
+        let mut records = self.records();
+        let specs = self.source.tensors.iter().zip(&self.choices).map(spec).collect();
+        let metadata = self.metadata();
+        let mut writer = match self.options.split_bytes {
+            Some(bytes) => GgufWriter::create_split(output, metadata, specs, bytes)?,
+            None => GgufWriter::create(output, metadata, specs)?,
+        };
+        writer.protect(&self.source.inputs)?;
+        let jobs: Vec<Job<'_>> = self
+            .source
+            .tensors
+            .iter()
+            .zip(&self.choices)
+            .map(|(tensor, c)| Job { tensor, ty: c.ty })
+            .collect();
+        let deviations = pipeline::write(&jobs, self.options.measure, &mut writer, progress)?;
+        if self.options.measure {
+            for (record, deviation) in records.iter_mut().zip(&deviations) {
+                record.relative_error = Some(deviation.relative_error());
+            }
+        }
+        Ok(Summary { paths: writer.finish()?, records, warnings: self.warnings })
+    }
+
+    fn metadata(&self) -> Metadata {
+        let mut metadata = self.source.metadata.clone();
+        metadata.insert("general.file_type", Value::U32(self.options.recipe.file_type()));
+        metadata.insert("general.quantization_version", Value::U32(2));
+        metadata
+    }
+}
+
+/// Converts the checkpoint folder or GGUF file `input` to the GGUF file `output`. Nothing is left there if it fails.
+///
+/// # Errors
+/// As [`Source::open`], [`Plan::new`] and [`Plan::write`].
+pub fn convert(
+    input: &Path,
+    output: &Path,
+    options: Options,
+    progress: &mut dyn Progress,
+) -> Result<Summary, ConvertError> {
+    Plan::new(&Source::open(input)?, options)?.write(output, progress)
+}
+
+fn candidate(tensor: &SourceTensor) -> Candidate<'_> {
+    Candidate { name: &tensor.name, shape: &tensor.shape, ty: tensor.natural }
+}
+
+fn spec((tensor, choice): (&SourceTensor, &Choice)) -> TensorSpec {
+    TensorSpec { name: tensor.name.clone(), ty: choice.ty, shape: tensor.shape.clone() }
+}
+
+fn record(tensor: &SourceTensor, choice: Choice) -> Record {
+    Record {
+        name: tensor.name.clone(),
+        shape: tensor.shape.clone(),
+        source: tensor.rows.describe(),
+        ty: choice.ty,
+        why: choice.why,
+        bytes: bytes(choice.ty, &tensor.shape),
+        relative_error: None,
+    }
+}
+
+/// Size of a tensor whose rows fit the blocks of its type.
+fn bytes(ty: TensorType, shape: &[u64]) -> u64 {
+    let elements: u64 = shape.iter().product();
+    elements / ty.block_len() as u64 * ty.block_bytes() as u64
+}
+
+/// Says which tensors did not get the type they should have.
+fn fallbacks(
+    source: &Source,
+    choices: &[Choice],
+    refuse: bool,
+    warnings: &mut Vec<String>,
+) -> Result<(), ConvertError> {
+    let wanted = |why: Why| match why {
+        Why::Fallback { wanted } => Some(wanted),
+        _ => None,
+    };
+    let fallen: Vec<(&SourceTensor, TensorType, TensorType)> = (source.tensors.iter().zip(choices))
+        .filter_map(|(tensor, choice)| Some((tensor, wanted(choice.why)?, choice.ty)))
+        .collect();
+    let Some(&(first, wanted, ty)) = fallen.first() else { return Ok(()) };
+    if refuse {
+        return Err(ConvertError::Fallback {
+            tensor: first.name.clone(),
+            columns: first.shape[0],
+            wanted,
+            others: fallen.len() - 1,
+        });
+    }
+    let others = match fallen.len() - 1 {
+        0 => String::new(),
+        n => format!(", and so for {n} more tensors"),
+    };
+    warnings.push(format!(
+        "{} is {ty} instead of {wanted}: its rows of {} are no multiple of {}{others}",
+        first.name,
+        first.shape[0],
+        wanted.block_len()
+    ));
+    Ok(())
+}

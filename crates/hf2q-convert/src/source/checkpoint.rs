@@ -1,0 +1,121 @@
+//! A HuggingFace checkpoint as a source.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use hf2q_arch::{Class, Config, TensorRow};
+use hf2q_gguf::TensorType;
+
+use super::{Source, SourceTensor, metadata};
+use crate::checkpoint::{Checkpoint, CheckpointTensor};
+use crate::error::ConvertError;
+use crate::folder::Folder;
+use crate::rows::Rows;
+
+pub(super) fn open(path: &Path) -> Result<Source, ConvertError> {
+    let folder = Folder::new(path);
+    let config = Config::from_hf(&folder.required_json("config.json")?)?;
+    let checkpoint = Checkpoint::open(&folder)?;
+    let mut warnings = Vec::new();
+    let tensors = tensors(&folder, &config, &checkpoint, &mut warnings)?;
+    let metadata = metadata::of_checkpoint(&folder, &config)?;
+    Ok(Source { config, metadata, tensors, inputs: folder.inputs()?, warnings })
+}
+
+/// Pairs every row of the tensor map with its tensors, and accounts for every tensor of the checkpoint.
+fn tensors(
+    folder: &Folder,
+    config: &Config,
+    checkpoint: &Checkpoint,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<SourceTensor>, ConvertError> {
+    let names: HashMap<String, &str> = checkpoint.names().map(|n| (canonical(n), n)).collect();
+    let find = |name: &str| -> Option<&CheckpointTensor> { checkpoint.get(names.get(name)?) };
+    let mut missing = Vec::new();
+    let mut used: HashSet<String> = HashSet::new();
+    let mut tensors = Vec::new();
+    for row in config.tensors() {
+        used.extend(row.source_names().map(str::to_owned));
+        if is_copy_of_embedding(&row, &find) {
+            continue;
+        }
+        let Some(rows) = Rows::resolve(&row, find, &mut missing)? else { continue };
+        if row.class == Class::Output && config.tied_output {
+            warnings.push(format!(
+                "{} differs from the embedding although config.json ties them; it is kept",
+                row.gguf
+            ));
+        }
+        tensors.push(SourceTensor {
+            natural: natural_type(&row, &rows),
+            shape: row.shape.iter().map(|&d| d as u64).collect(),
+            name: row.gguf,
+            rows,
+        });
+    }
+    if !missing.is_empty() {
+        return Err(ConvertError::MissingTensors { dir: folder.dir().to_owned(), names: missing });
+    }
+    used.extend(names.keys().filter(|name| config.ignores(name)).cloned());
+    account_for_rest(folder, &names, &used, &find, warnings)?;
+    Ok(tensors)
+}
+
+/// Norms, routers, scalars and everything one-dimensional are f32; matrices keep the checkpoint's type.
+fn natural_type(row: &TensorRow, rows: &Rows) -> TensorType {
+    let exact = matches!(row.class, Class::Norm | Class::Router | Class::Scalar) || row.shape.len() < 2;
+    if exact { TensorType::F32 } else { rows.float_type() }
+}
+
+/// A stored output matrix that equals the embedding says nothing new.
+fn is_copy_of_embedding<'a>(row: &TensorRow, find: &impl Fn(&str) -> Option<&'a CheckpointTensor>) -> bool {
+    const OUTPUT: &str = "lm_head.weight";
+    if !row.optional || row.source_names().next() != Some(OUTPUT) {
+        return false;
+    }
+    match (find(OUTPUT), find("model.embed_tokens.weight")) {
+        (Some(a), Some(b)) => a.dtype == b.dtype && a.shape == b.shape && *a.bytes == *b.bytes,
+        _ => false,
+    }
+}
+
+/// Parts of multimodal checkpoints that a text model does without.
+const NOT_TEXT: &[&str] =
+    &["vision", "audio", "multi_modal_projector", "embed_vision", "embed_audio", "visual"];
+
+fn account_for_rest<'a>(
+    folder: &Folder,
+    names: &HashMap<String, &str>,
+    used: &HashSet<String>,
+    find: &impl Fn(&str) -> Option<&'a CheckpointTensor>,
+    warnings: &mut Vec<String>,
+) -> Result<(), ConvertError> {
+    let elements = |name: &str| find(name).map_or(0, |t| t.shape.iter().product::<usize>());
+    let rest = names.keys().filter(|n| !used.contains(*n) && elements(n) > 0);
+    let is_media = |n: &&String| NOT_TEXT.iter().any(|p| n.split('.').any(|part| part.starts_with(p)));
+    let (media, mut lost): (Vec<&String>, Vec<&String>) = rest.partition(|n| is_media(n));
+    if !lost.is_empty() {
+        lost.sort();
+        let names = lost.into_iter().cloned().collect();
+        return Err(ConvertError::UnusedTensors { dir: folder.dir().to_owned(), names });
+    }
+    if !media.is_empty() {
+        warnings
+            .push(format!("{} tensors of the vision and audio parts are left out: text only", media.len()));
+    }
+    Ok(())
+}
+
+/// Names as text-only checkpoints have them.
+fn canonical(name: &str) -> String {
+    for (prefix, plain) in [
+        ("model.language_model.", "model."),
+        ("language_model.model.", "model."),
+        ("language_model.lm_head.", "lm_head."),
+    ] {
+        if let Some(rest) = name.strip_prefix(prefix) {
+            return format!("{plain}{rest}");
+        }
+    }
+    name.to_owned()
+}

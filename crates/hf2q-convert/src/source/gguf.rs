@@ -1,0 +1,43 @@
+//! A GGUF file as a source.
+
+use std::path::Path;
+
+use hf2q_arch::Config;
+use hf2q_gguf::{Gguf, TensorInfo};
+
+use super::{Source, SourceTensor};
+use crate::error::ConvertError;
+use crate::rows::Rows;
+
+pub(super) fn open(path: &Path) -> Result<Source, ConvertError> {
+    let gguf = Gguf::open(path)?;
+    let config = Config::from_metadata(gguf.metadata(), &|name| gguf.tensor(name).is_some())?;
+    let mut tensors: Vec<SourceTensor> = gguf.tensors().iter().map(|t| tensor(&gguf, t)).collect();
+    tensors.sort_by_key(|t| place(&t.name));
+    let mut warnings = Vec::new();
+    let lossy = |t: &&TensorInfo| t.ty.block_len() > 1;
+    if let Some(first) = gguf.tensors().iter().find(lossy) {
+        let count = gguf.tensors().iter().filter(lossy).count();
+        warnings.push(format!(
+            "{count} tensors are quantized already ({} is {}): quantizing again adds to their error; start from f16, bf16 or f32 where you can",
+            first.name, first.ty
+        ));
+    }
+    let (metadata, inputs) = (gguf.metadata().clone(), gguf.paths().to_vec());
+    Ok(Source { config, metadata, tensors, inputs, warnings })
+}
+
+fn tensor(gguf: &Gguf, info: &TensorInfo) -> SourceTensor {
+    SourceTensor {
+        name: info.name.clone(),
+        shape: info.shape.clone(),
+        natural: info.ty,
+        rows: Rows::blocks(info.ty, &gguf.bytes(info), &info.shape),
+    }
+}
+
+/// The order in which llama.cpp writes a quantized file: what belongs to no layer first, then layer by layer, by name.
+fn place(name: &str) -> (Option<usize>, String) {
+    let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok());
+    (layer, name.to_owned())
+}

@@ -1,0 +1,56 @@
+//! What is converted: the tensors and metadata of a checkpoint folder or of a GGUF file.
+
+mod checkpoint;
+mod gguf;
+mod metadata;
+
+use std::path::{Path, PathBuf};
+
+use hf2q_arch::Config;
+use hf2q_gguf::{Metadata, TensorType};
+
+use crate::error::ConvertError;
+use crate::rows::Rows;
+
+/// A model to be written in other types.
+#[derive(Debug)]
+pub struct Source {
+    pub(crate) config: Config,
+    pub(crate) metadata: Metadata,
+    pub(crate) tensors: Vec<SourceTensor>,
+    /// Every file that must not be overwritten.
+    pub(crate) inputs: Vec<PathBuf>,
+    /// What a user should know.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// A tensor under its GGUF name.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceTensor {
+    pub(crate) name: String,
+    /// In GGUF order: columns first.
+    pub(crate) shape: Vec<u64>,
+    /// The type of the tensor where it is not quantized.
+    pub(crate) natural: TensorType,
+    pub(crate) rows: Rows,
+}
+
+impl Source {
+    /// Opens a folder with `config.json`, safetensors and tokenizer files, or a GGUF file. Weights are not read yet.
+    ///
+    /// # Errors
+    /// The files are damaged, incomplete, or of an architecture that is not supported.
+    pub fn open(path: &Path) -> Result<Self, ConvertError> {
+        if path.is_dir() { checkpoint::open(path) } else { gguf::open(path) }
+    }
+
+    /// The model's architecture and sizes.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Bytes of all tensors as they are stored now.
+    pub fn bytes(&self) -> u64 {
+        self.tensors.iter().map(|t| t.rows.source_bytes(t.rows.count())).sum()
+    }
+}

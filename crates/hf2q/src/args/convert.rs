@@ -1,0 +1,44 @@
+//! What `hf2q convert` takes.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArgs {
+    /// A folder with config.json, safetensors and tokenizer files, or a GGUF file
+    pub(crate) input: PathBuf,
+    /// The GGUF file to write [default: NAME-TYPE.gguf in the current folder]
+    #[arg(short, long)]
+    pub(crate) output: Option<PathBuf>,
+    /// Which types the tensors get
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "q8_0", ignore_case = true,
+        value_parser = clap::builder::PossibleValuesParser::new(hf2q_convert::Recipe::names()))]
+    pub(crate) ty: String,
+    /// Show what each tensor would become, and write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Start a new file after this much tensor data, e.g. 4G
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    pub(crate) split: Option<u64>,
+    /// Replace the output if it exists
+    #[arg(short, long)]
+    pub(crate) force: bool,
+    /// Refuse rows that fit no block of their type, instead of taking a larger type that they fit
+    #[arg(long)]
+    pub(crate) no_fallback: bool,
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text
+        .trim_end_matches(['B', 'b'])
+        .split_at_checked(text.trim_end_matches(['B', 'b']).len().saturating_sub(1))
+    {
+        Some((d, "K" | "k")) => (d, 1_u64 << 10),
+        Some((d, "M" | "m")) => (d, 1 << 20),
+        Some((d, "G" | "g")) => (d, 1 << 30),
+        _ => (text, 1),
+    };
+    let number: u64 = digits.parse().map_err(|_| format!("{text:?} is no size such as 500M or 4G"))?;
+    number.checked_mul(unit).filter(|&n| n > 0).ok_or_else(|| format!("{text:?} is out of range"))
+}
