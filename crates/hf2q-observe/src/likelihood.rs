@@ -1,0 +1,88 @@
+//! How well a text is predicted.
+
+use rayon::prelude::*;
+
+/// Negative log-likelihoods of tokens, in nats.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Likelihood {
+    /// Their sum.
+    pub sum: f64,
+    /// The sum of their squares.
+    pub squares: f64,
+    /// How many they are.
+    pub tokens: usize,
+}
+
+impl Likelihood {
+    /// Adds the likelihoods of `targets`; `logits` are rows `[targets.len(), vocabulary]`.
+    pub fn add(&mut self, logits: &[f32], targets: &[u32]) {
+        let vocabulary = logits.len() / targets.len().max(1);
+        let rows = logits.par_chunks_exact(vocabulary.max(1)).zip(targets);
+        let all: Vec<f64> = rows.map(|(row, &token)| surprise(row, token as usize)).collect();
+        for nll in all {
+            self.sum += nll;
+            self.squares += nll * nll;
+            self.tokens += 1;
+        }
+    }
+
+    /// Adds those of another text.
+    pub fn merge(&mut self, other: &Self) {
+        self.sum += other.sum;
+        self.squares += other.squares;
+        self.tokens += other.tokens;
+    }
+
+    /// The exponential of the mean.
+    pub fn perplexity(&self) -> f64 {
+        (self.sum / self.tokens.max(1) as f64).exp()
+    }
+
+    /// Standard error of the perplexity, if tokens were independent; `None` for fewer than two.
+    pub fn error(&self) -> Option<f64> {
+        let n = self.tokens as f64;
+        let mean = self.sum / n;
+        let variance = self.squares / n - mean * mean;
+        (self.tokens > 1).then(|| (variance.max(0.0) / (n - 1.0)).sqrt() * self.perplexity())
+    }
+}
+
+/// `ln Σ exp(l) - l[token]`.
+fn surprise(logits: &[f32], token: usize) -> f64 {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().map(|&l| f64::from((l - max).exp())).sum();
+    sum.ln() + f64::from(max) - f64::from(logits[token])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn even_odds() {
+        let mut l = Likelihood::default();
+        l.add(&[0.0, 0.0, 0.0, 0.0, 7.0, 7.0, 7.0, 7.0], &[1, 3]);
+        assert!((l.perplexity() - 4.0).abs() < 1e-9, "{l:?}");
+        assert!(l.error().unwrap() < 1e-6);
+    }
+
+    #[test]
+    fn a_certain_token_and_a_hopeless_one() {
+        let mut sure = Likelihood::default();
+        sure.add(&[100.0, 0.0], &[0]);
+        let mut wrong = Likelihood::default();
+        wrong.add(&[100.0, 0.0], &[1]);
+        assert!(sure.sum.abs() < 1e-6 && (wrong.sum - 100.0).abs() < 1e-6);
+        sure.merge(&wrong);
+        assert_eq!(sure.tokens, 2);
+        // Mean 50, deviation 50, over the root of one.
+        assert!((sure.error().unwrap() / sure.perplexity() - 50.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn one_token_has_no_deviation() {
+        let mut l = Likelihood::default();
+        l.add(&[1.0, 2.0], &[0]);
+        assert_eq!(l.error(), None);
+    }
+}
