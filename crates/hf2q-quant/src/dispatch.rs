@@ -126,7 +126,11 @@ fn encoder(ty: TensorType) -> Option<Encoder> {
         TensorType::F16 => (f16::LIMIT, f16::quantize, None),
         TensorType::Bf16 => (bf16::LIMIT, bf16::quantize, None),
         TensorType::Q4_0 => (q4_0::LIMIT, |x, out| encode_blocks(x, out, q4_0::quantize_block), None),
+        TensorType::Q4_1 => (f32::INFINITY, |x, out| encode_blocks(x, out, q4_1::quantize_block), None),
+        TensorType::Q5_0 => (q5_0::LIMIT, |x, out| encode_blocks(x, out, q5_0::quantize_block), None),
+        TensorType::Q5_1 => (f32::INFINITY, |x, out| encode_blocks(x, out, q5_1::quantize_block), None),
         TensorType::Q8_0 => (q8_0::LIMIT, |x, out| encode_blocks(x, out, q8_0::quantize_block), None),
+        TensorType::Mxfp4 => (mxfp4::LIMIT, |x, out| encode_blocks(x, out, mxfp4::quantize_block), None),
         _ => return None,
     };
     Some(Encoder { limit, encode, weighted })

@@ -27,6 +27,30 @@ fn half_at(block: &[u8], at: usize) -> f32 {
     crate::half::f16_to_f32(u16::from_le_bytes([block[at], block[at + 1]]))
 }
 
+/// Writes a number as half precision at a byte offset.
+#[inline(always)]
+fn put_half(block: &mut [u8], at: usize, value: f32) {
+    block[at..at + 2].copy_from_slice(&crate::half::f32_to_f16(value).to_le_bytes());
+}
+
+/// The smallest and the largest value, of equal ones (zeros of either sign) the first.
+#[inline(always)]
+fn range<const LEN: usize>(x: &[f32; LEN]) -> (f32, f32) {
+    let (mut min, mut max) = (x[0], x[0]);
+    for &v in x {
+        min = if v < min { v } else { min };
+        max = if v > max { v } else { max };
+    }
+    (min, max)
+}
+
+/// What values are multiplied with to get codes, or 0 for a scale that has no finite inverse.
+#[inline(always)]
+fn inverse(d: f32) -> f32 {
+    let inverse = 1.0 / d;
+    if inverse.is_finite() { inverse } else { 0.0 }
+}
+
 /// The array that a part of a block is.
 #[inline]
 fn part<const N: usize>(block: &[u8], at: std::ops::Range<usize>) -> &[u8; N] {
@@ -35,7 +59,39 @@ fn part<const N: usize>(block: &[u8], at: std::ops::Range<usize>) -> &[u8; N] {
 
 /// The largest magnitude. Magnitudes are ordered as their bits are, and integers have a fast maximum everywhere.
 #[inline]
-fn max_magnitude<const LEN: usize>(x: &[f32; LEN]) -> f32 {
+pub(crate) fn max_magnitude<const LEN: usize>(x: &[f32; LEN]) -> f32 {
     let bits = x.iter().fold(0, |most: i32, v| most.max(v.abs().to_bits() as i32));
     f32::from_bits(bits as u32)
+}
+
+/// The first value of the largest magnitude, +0 if all are zero.
+#[inline(always)]
+fn extreme<const LEN: usize>(x: &[f32; LEN]) -> f32 {
+    let most = max_magnitude(x);
+    let (mut plus, mut minus) = (false, false);
+    for &v in x {
+        plus |= v == most;
+        minus |= v == -most;
+    }
+    match (plus, minus) {
+        (true, false) => most,
+        (false, _) => -most,
+        (true, true) => x.iter().copied().find(|v| v.abs() == most && most > 0.0).unwrap_or(0.0),
+    }
+}
+
+/// Writes 32 codes of five bits: the fifth bits (bit `j` is code `j`), then the low nibbles (code `j` low, code
+/// `j + 16` high in byte `j`).
+#[inline(always)]
+fn put_fifths(codes: &[u8; 32], out: &mut [u8]) {
+    let mut fifths = 0;
+    for (j, code) in codes.iter().enumerate() {
+        fifths |= u32::from(code >> 4) << j;
+    }
+    let (qh, qs) = out.split_at_mut(4);
+    qh.copy_from_slice(&fifths.to_le_bytes());
+    let (low, high) = codes.split_at(16);
+    for ((q, low), high) in qs.iter_mut().zip(low).zip(high) {
+        *q = (low & 15) | (high << 4);
+    }
 }

@@ -32,8 +32,8 @@ pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
 /// Encodes one block of finite values below the limit. The value of the largest magnitude (the first of them)
 /// gets code 0, so the scale carries its negated sign.
 pub fn quantize_block(x: &[f32; LEN], block: &mut [u8; BYTES]) {
-    let d = extreme(x) / -8.0;
-    block[D..D + 2].copy_from_slice(&crate::half::f32_to_f16(d).to_le_bytes());
+    let d = super::extreme(x) / -8.0;
+    super::put_half(block, D, d);
     let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
     if inverse.is_infinite() {
         // Values so small decode to zero whatever the code. The reference leaves code 0.
@@ -43,21 +43,6 @@ pub fn quantize_block(x: &[f32; LEN], block: &mut [u8; BYTES]) {
     let (low, high) = x.split_at(LEN / 2);
     for ((q, low), high) in block[QS].iter_mut().zip(low).zip(high) {
         *q = code(low * inverse) | (code(high * inverse) << 4);
-    }
-}
-
-/// The first value of the largest magnitude, +0 if all are zero.
-fn extreme(x: &[f32; LEN]) -> f32 {
-    let most = super::max_magnitude(x);
-    let (mut plus, mut minus) = (false, false);
-    for &v in x {
-        plus |= v == most;
-        minus |= v == -most;
-    }
-    match (plus, minus) {
-        (true, false) => most,
-        (false, _) => -most,
-        (true, true) => x.iter().copied().find(|v| v.abs() == most && most > 0.0).unwrap_or(0.0),
     }
 }
 

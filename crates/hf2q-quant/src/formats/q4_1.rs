@@ -28,3 +28,23 @@ pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
         *high = f32::from(q >> 4) * d + m;
     }
 }
+
+/// Encodes one block of finite values.
+#[inline(always)]
+pub fn quantize_block(x: &[f32; LEN], block: &mut [u8; BYTES]) {
+    let (min, max) = super::range(x);
+    let d = (max - min) / 15.0;
+    super::put_half(block, D, d);
+    super::put_half(block, M, min);
+    let inverse = super::inverse(d);
+    let (low, high) = x.split_at(LEN / 2);
+    for ((q, low), high) in block[QS].iter_mut().zip(low).zip(high) {
+        *q = code((low - min) * inverse) | (code((high - min) * inverse) << 4);
+    }
+}
+
+/// Nearest code to a value in units of the scale; halves go up.
+#[inline(always)]
+fn code(v: f32) -> u8 {
+    ((v + 0.5) as i32).min(15) as u8
+}

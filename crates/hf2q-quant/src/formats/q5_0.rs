@@ -19,6 +19,9 @@ pub const QH: Range<usize> = 2..6;
 /// Low four bits.
 pub const QS: Range<usize> = 6..22;
 
+/// The scale, a sixteenth of the largest magnitude, must stay finite in half precision.
+pub(crate) const LIMIT: f32 = 16.0 * super::F16_OVERFLOW;
+
 /// Decodes one block.
 pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     let d = super::half_at(block, D);
@@ -29,4 +32,20 @@ pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
         *low = ((i32::from(q & 15) | upper[0]) - 16) as f32 * d;
         *high = ((i32::from(q >> 4) | upper[1]) - 16) as f32 * d;
     }
+}
+
+/// Encodes one block of finite values. The value of the largest magnitude (the first of them) gets code 0, so the
+/// scale carries its negated sign.
+#[inline(always)]
+pub fn quantize_block(x: &[f32; LEN], block: &mut [u8; BYTES]) {
+    let d = super::extreme(x) / -16.0;
+    super::put_half(block, D, d);
+    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+    let codes = if inverse.is_infinite() {
+        // Values so small decode to zero whatever the code. The reference leaves code 0.
+        [0; LEN]
+    } else {
+        x.map(|v| ((v * inverse + 16.5) as i32).min(31) as u8)
+    };
+    super::put_fifths(&codes, &mut block[2..]);
 }

@@ -33,3 +33,16 @@ pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
         *high = (i32::from(q >> 4) | upper[1]) as f32 * d + m;
     }
 }
+
+/// Encodes one block of finite values.
+#[inline(always)]
+pub fn quantize_block(x: &[f32; LEN], block: &mut [u8; BYTES]) {
+    let (min, max) = super::range(x);
+    let d = (max - min) / 31.0;
+    let inverse = super::inverse(d);
+    // The largest quotient rounds to 31 at most, halves go up.
+    let codes = x.map(|v| ((v - min) * inverse + 0.5) as i32 as u8);
+    super::put_half(block, D, d);
+    super::put_half(block, M, min);
+    super::put_fifths(&codes, &mut block[4..]);
+}
