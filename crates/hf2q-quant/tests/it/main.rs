@@ -4,6 +4,7 @@ mod check;
 mod fixtures;
 mod goldens;
 mod input;
+mod lattice;
 mod layout;
 mod properties;
 mod refusals;
