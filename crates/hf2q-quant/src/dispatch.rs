@@ -130,6 +130,8 @@ fn encoder(ty: TensorType) -> Option<Encoder> {
         TensorType::Q5_0 => (q5_0::LIMIT, |x, out| encode_blocks(x, out, q5_0::quantize_block), None),
         TensorType::Q5_1 => (f32::INFINITY, |x, out| encode_blocks(x, out, q5_1::quantize_block), None),
         TensorType::Q8_0 => (q8_0::LIMIT, |x, out| encode_blocks(x, out, q8_0::quantize_block), None),
+        TensorType::Iq4Nl => (iq4_nl::LIMIT, iq4_nl::quantize, Some(iq4_nl::quantize_weighted)),
+        TensorType::Iq4Xs => (iq4_xs::LIMIT, iq4_xs::quantize, Some(iq4_xs::quantize_weighted)),
         TensorType::Mxfp4 => (mxfp4::LIMIT, |x, out| encode_blocks(x, out, mxfp4::quantize_block), None),
         _ => return None,
     };

@@ -14,6 +14,7 @@ pub mod half;
 mod lanes;
 pub mod lattice;
 pub mod layout;
+mod levels;
 
 pub use check::{BadBlock, Fault, check_blocks};
 pub use dispatch::{can_decode, can_encode, dequantize, encodable, quantize, quantize_weighted};

@@ -7,7 +7,9 @@
 
 use std::ops::Range;
 
+use crate::lanes::{Floats, Kernel, LANES, Simd, dispatch};
 use crate::layout::KVALUES_IQ4NL;
+use crate::levels::{self, Search, Side};
 
 /// Values of a block.
 pub const LEN: usize = 32;
@@ -25,5 +27,63 @@ pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     for ((&q, low), high) in block[QS].iter().zip(low).zip(high) {
         *low = d * f32::from(KVALUES_IQ4NL[usize::from(q & 15)]);
         *high = d * f32::from(KVALUES_IQ4NL[usize::from(q >> 4)]);
+    }
+}
+
+/// A magnitude that no scale brings within half precision.
+pub(crate) const LIMIT: f32 = 4.0 * 127.0 * super::F16_OVERFLOW;
+
+/// Encodes blocks of finite values below the limit.
+pub(crate) fn quantize(x: &[f32], out: &mut [u8]) {
+    dispatch(Encode { x, weights: None, out });
+}
+
+/// The same for whole rows, with a weight for each column.
+pub(crate) fn quantize_weighted(x: &[f32], weights: &[f32], out: &mut [u8]) {
+    dispatch(Encode { x, weights: Some(weights), out });
+}
+
+struct Encode<'a> {
+    x: &'a [f32],
+    weights: Option<&'a [f32]>,
+    out: &'a mut [u8],
+}
+
+impl Kernel for Encode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut search = Search::new();
+        let batches = self.x.chunks(LANES * LEN).zip(self.out.chunks_mut(LANES * BYTES));
+        for (number, (x, out)) in batches.enumerate() {
+            let first = number * LANES;
+            let (x, weights) = (levels::side(x, 0), self.weights.map(|weights| levels::side(weights, first)));
+            encode_batch(s, &mut search, &x, weights.as_ref(), out);
+        }
+    }
+}
+
+#[inline(always)]
+fn encode_batch<S: Simd>(s: S, search: &mut Search, x: &Side, weights: Option<&Side>, out: &mut [u8]) {
+    let mut side = [[0.0; LANES]; LEN];
+    match weights {
+        None => levels::squares(s, x, &mut side),
+        Some(weights) => {
+            side = *weights;
+            let sigma2 = levels::sum_of_squares(s, x) * Floats::splat(s, 2.0 / LEN as f32);
+            levels::weigh(s, x, sigma2, levels::all_zero(s, weights), &mut side);
+        }
+    }
+    let zero = Floats::splat(s, 0.0);
+    let scale = search.run(s, x, &side);
+    let inverse = scale.equal(zero).select(zero, Floats::splat(s, 1.0) / scale);
+    let mut packed = [[0; LANES]; LEN / 2];
+    levels::pack(s, x, inverse, &mut packed);
+    for (lane, (block, scale)) in out.as_chunks_mut::<BYTES>().0.iter_mut().zip(scale.to_array()).enumerate() {
+        super::put_half(block, D, scale);
+        for (q, packed) in block[QS].iter_mut().zip(&packed) {
+            *q = packed[lane];
+        }
     }
 }

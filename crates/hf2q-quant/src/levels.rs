@@ -1,0 +1,275 @@
+//! The search for the scale of 32 values over the uneven levels of `iq4_nl` and `iq4_xs`, in lanes.
+
+use crate::lanes::{Floats, Ints, LANES, Mask, Simd};
+use crate::layout::KVALUES_IQ4NL;
+
+/// Values of a group.
+pub(crate) const LEN: usize = 32;
+
+/// Sixteen groups side by side: element `j` holds value `j` of each.
+pub(crate) type Side = [[f32; LANES]; LEN];
+
+/// Levels, in order.
+const LEVELS: [f32; LANES] = levels();
+
+/// Midpoint `k` lies between levels `k` and `k + 1`; a value on it belongs to the upper one. The last is beyond
+/// all values.
+const MIDPOINTS: [f32; LANES] = midpoints();
+
+/// Groups whose largest magnitude is below this count as zeros.
+const TINY: f32 = 1e-15;
+
+/// Scales tried besides the first: those that take the extreme value to `-127 ± STEPS`.
+const STEPS: i32 = 7;
+
+const fn levels() -> [f32; LANES] {
+    let mut levels = [0.0; LANES];
+    let mut k = 0;
+    while k < LANES {
+        levels[k] = KVALUES_IQ4NL[k] as f32;
+        k += 1;
+    }
+    levels
+}
+
+const fn midpoints() -> [f32; LANES] {
+    let mut midpoints = [f32::INFINITY; LANES];
+    let mut k = 0;
+    while k + 1 < LANES {
+        midpoints[k] = (LEVELS[k] + LEVELS[k + 1]) / 2.0;
+        k += 1;
+    }
+    midpoints
+}
+
+/// Number of the midpoint that decides between levels for values near `v`, magnitudes up to 135: a parabola on
+/// each side of zero follows the midpoints to within half a step, with room for `v` to grow or shrink by 5.5 %.
+#[inline(always)]
+fn midpoint_near<S: Simd>(s: S, v: Floats<S>) -> Ints<S> {
+    let slope = Floats::splat(s, 0.0945) - Floats::splat(s, 0.000_277_5) * v.abs();
+    (Floats::splat(s, 7.36) + v * slope).nearest_int()
+}
+
+/// Number of the nearest level, of two equally near the upper one; of NaN the last.
+#[inline(always)]
+pub(crate) fn nearest<S: Simd>(s: S, v: Floats<S>) -> Ints<S> {
+    let v = v.min(Floats::splat(s, LEVELS[LANES - 1])).max(Floats::splat(s, LEVELS[0]));
+    let k = midpoint_near(s, v);
+    v.less(Floats::lookup(&MIDPOINTS, k)).select_ints(k, k + Ints::splat(s, 1))
+}
+
+/// The two sums that decide about a scale, of products of weights, values and their levels.
+#[derive(Clone, Copy)]
+struct Sums<S: Simd> {
+    /// Level times value.
+    qx: Floats<S>,
+    /// Level times level.
+    qq: Floats<S>,
+}
+
+impl<S: Simd> Sums<S> {
+    #[inline(always)]
+    fn zero(s: S) -> Self {
+        Self { qx: Floats::splat(s, 0.0), qq: Floats::splat(s, 0.0) }
+    }
+}
+
+/// The best scale so far.
+struct Best<S: Simd> {
+    scale: Floats<S>,
+    score: Floats<S>,
+}
+
+impl<S: Simd> Best<S> {
+    #[inline(always)]
+    fn first(s: S, sums: Sums<S>) -> Self {
+        let zero = Floats::splat(s, 0.0);
+        let scale = sums.qq.more(zero).select(sums.qx / sums.qq, zero);
+        Self { scale, score: scale * sums.qx }
+    }
+
+    #[inline(always)]
+    fn offer(&mut self, s: S, sums: Sums<S>) {
+        let better =
+            sums.qq.more(Floats::splat(s, 0.0)) & (sums.qx * sums.qx).more(self.score * sums.qq);
+        if better.any() {
+            let scale = sums.qx / sums.qq;
+            self.scale = better.select(scale, self.scale);
+            self.score = better.select(scale * sums.qx, self.score);
+        }
+    }
+}
+
+/// What one value adds to the sums: below its midpoint and from there on. Over all scales tried, a value meets
+/// one midpoint at most.
+#[derive(Clone, Copy)]
+struct Terms {
+    midpoint: [f32; LANES],
+    qx: [[f32; LANES]; 2],
+    qq: [[f32; LANES]; 2],
+}
+
+/// Scratch space of a search.
+pub(crate) struct Search([Terms; LEN]);
+
+impl Search {
+    pub(crate) fn new() -> Self {
+        let zero = [0.0; LANES];
+        Self([Terms { midpoint: zero, qx: [zero; 2], qq: [zero; 2] }; LEN])
+    }
+
+    /// The scale of each of sixteen groups that loses least under weights; 0 for groups of next to nothing.
+    #[inline(always)]
+    pub(crate) fn run<S: Simd>(&mut self, s: S, x: &Side, weights: &Side) -> Floats<S> {
+        let extreme = extreme(s, x);
+        let tiny = extreme.abs().less(Floats::splat(s, TINY));
+        // Lanes of tiny groups compute something and are overruled.
+        let inverse = Floats::splat(s, 1.0) / (-extreme / Floats::splat(s, LEVELS[0]));
+        let mut best = Best::first(s, sums_at(s, x, weights, inverse));
+        self.prepare(s, x, weights, Floats::splat(s, LEVELS[0]) / extreme);
+        let mut step = -STEPS;
+        while step <= STEPS {
+            self.offer_five(s, x, extreme, step, &mut best);
+            step += 5;
+        }
+        tiny.select(Floats::splat(s, 0.0), best.scale)
+    }
+
+    /// Fills in the terms for scales near an inverse one.
+    #[inline(always)]
+    fn prepare<S: Simd>(&mut self, s: S, x: &Side, weights: &Side, inverse: Floats<S>) {
+        for ((terms, x), weight) in self.0.iter_mut().zip(x).zip(weights) {
+            let (x, weight) = (Floats::load(s, x), Floats::load(s, weight));
+            let k = midpoint_near(s, inverse * x);
+            Floats::lookup(&MIDPOINTS, k).store(&mut terms.midpoint);
+            for side in 0..2 {
+                let q = Floats::lookup(&LEVELS, k + Ints::splat(s, side as i32));
+                (weight * q * x).store(&mut terms.qx[side]);
+                (weight * q * q).store(&mut terms.qq[side]);
+            }
+        }
+    }
+
+    /// Tries five scales at once, for the terms to be read once.
+    #[inline(always)]
+    fn offer_five<S: Simd>(&self, s: S, x: &Side, extreme: Floats<S>, step: i32, best: &mut Best<S>) {
+        let mut inverses = [extreme; 5];
+        for (i, inverse) in inverses.iter_mut().enumerate() {
+            *inverse = Floats::splat(s, (step + i as i32) as f32 + LEVELS[0]) / extreme;
+        }
+        let mut sums = [Sums::zero(s); 5];
+        for (terms, x) in self.0.iter().zip(x) {
+            let (x, midpoint) = (Floats::load(s, x), Floats::load(s, &terms.midpoint));
+            let (qx, qq) = (pair(s, &terms.qx), pair(s, &terms.qq));
+            for (sums, inverse) in sums.iter_mut().zip(inverses) {
+                let below: Mask<S> = (inverse * x).less(midpoint);
+                sums.qx = sums.qx + below.select(qx.0, qx.1);
+                sums.qq = sums.qq + below.select(qq.0, qq.1);
+            }
+        }
+        for sums in sums {
+            best.offer(s, sums);
+        }
+    }
+}
+
+#[inline(always)]
+fn pair<S: Simd>(s: S, sides: &[[f32; LANES]; 2]) -> (Floats<S>, Floats<S>) {
+    (Floats::load(s, &sides[0]), Floats::load(s, &sides[1]))
+}
+
+/// The first value of the largest magnitude.
+#[inline(always)]
+fn extreme<S: Simd>(s: S, x: &Side) -> Floats<S> {
+    let mut extreme = Floats::splat(s, 0.0);
+    let mut most = extreme;
+    for x in x {
+        let x = Floats::load(s, x);
+        let more = x.abs().more(most);
+        most = more.select(x.abs(), most);
+        extreme = more.select(x, extreme);
+    }
+    extreme
+}
+
+/// The sums at any scale.
+#[inline(always)]
+fn sums_at<S: Simd>(s: S, x: &Side, weights: &Side, inverse: Floats<S>) -> Sums<S> {
+    let mut sums = Sums::zero(s);
+    for (x, weight) in x.iter().zip(weights) {
+        let (x, weight) = (Floats::load(s, x), Floats::load(s, weight));
+        let q = Floats::lookup(&LEVELS, nearest(s, inverse * x));
+        sums.qx = sums.qx + weight * q * x;
+        sums.qq = sums.qq + weight * q * q;
+    }
+    sums
+}
+
+/// Codes of sixteen groups under inverse scales, packed: of a group, byte `j` holds value `j` low and value
+/// `j + 16` high.
+#[inline(always)]
+pub(crate) fn pack<S: Simd>(s: S, x: &Side, inverse: Floats<S>, packed: &mut [[u8; LANES]; LEN / 2]) {
+    let (low, high) = x.split_at(LEN / 2);
+    for ((low, high), packed) in low.iter().zip(high).zip(packed) {
+        let low = nearest(s, inverse * Floats::load(s, low));
+        let high = nearest(s, inverse * Floats::load(s, high));
+        let high = high + high;
+        let high = high + high;
+        let high = high + high;
+        (low + high + high).store_bytes(packed);
+    }
+}
+
+/// Weights of sixteen groups without importance: the squares of the values.
+#[inline(always)]
+pub(crate) fn squares<S: Simd>(s: S, x: &Side, weights: &mut Side) {
+    for (x, weight) in x.iter().zip(weights) {
+        let x = Floats::load(s, x);
+        (x * x).store(weight);
+    }
+}
+
+/// Turns importance into weights: times the root of what is typical of the block (`sigma2`) plus the square of
+/// the value. `squares` marks lanes that take the squares of the values instead.
+#[inline(always)]
+pub(crate) fn weigh<S: Simd>(s: S, x: &Side, sigma2: Floats<S>, squares: Mask<S>, weights: &mut Side) {
+    for (x, weight) in x.iter().zip(weights) {
+        let x = Floats::load(s, x);
+        let importance = Floats::load(s, weight);
+        squares.select(x * x, importance * (sigma2 + x * x).sqrt()).store(weight);
+    }
+}
+
+/// Sixteen groups from the given one on, side by side; behind the last comes the first.
+#[inline(always)]
+pub(crate) fn side(x: &[f32], first: usize) -> Side {
+    let groups = x.as_chunks::<LEN>().0;
+    let mut out = [[0.0; LANES]; LEN];
+    for lane in 0..LANES {
+        for (out, &x) in out.iter_mut().zip(&groups[(first + lane) % groups.len()]) {
+            out[lane] = x;
+        }
+    }
+    out
+}
+
+/// Lanes whose values are all zero.
+#[inline(always)]
+pub(crate) fn all_zero<S: Simd>(s: S, x: &Side) -> Mask<S> {
+    let mut most = Floats::splat(s, 0.0);
+    for x in x {
+        most = most.max(Floats::load(s, x).abs());
+    }
+    most.equal(Floats::splat(s, 0.0))
+}
+
+/// Sums of the squares, in the order of the values.
+#[inline(always)]
+pub(crate) fn sum_of_squares<S: Simd>(s: S, x: &Side) -> Floats<S> {
+    let mut sum = Floats::splat(s, 0.0);
+    for x in x {
+        let x = Floats::load(s, x);
+        sum = sum + x * x;
+    }
+    sum
+}
