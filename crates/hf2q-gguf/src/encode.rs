@@ -66,12 +66,7 @@ impl Content {
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&VERSION.to_le_bytes());
         out.extend_from_slice(&(range.len() as u64).to_le_bytes());
-        out.extend_from_slice(&(metadata.len() as u64).to_le_bytes());
-        for (key, value) in metadata.iter() {
-            put_string(&mut out, key);
-            out.extend_from_slice(&value.ty().id().to_le_bytes());
-            put_value(&mut out, value);
-        }
+        put_metadata(&mut out, metadata);
         let mut offset = 0_u64;
         for i in range {
             let t = &self.tensors[i];
@@ -104,12 +99,22 @@ impl Content {
     }
 }
 
+/// The number of keys, then keys and values.
+pub(crate) fn put_metadata(out: &mut Vec<u8>, metadata: &Metadata) {
+    out.extend_from_slice(&(metadata.len() as u64).to_le_bytes());
+    for (key, value) in metadata.iter() {
+        put_string(out, key);
+        out.extend_from_slice(&value.ty().id().to_le_bytes());
+        put_value(out, value);
+    }
+}
+
 fn put_string(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(&(text.len() as u64).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
 }
 
-fn put_value(out: &mut Vec<u8>, value: &Value) {
+pub(crate) fn put_value(out: &mut Vec<u8>, value: &Value) {
     match value {
         Value::U8(v) => out.push(*v),
         Value::I8(v) => out.extend_from_slice(&v.to_le_bytes()),

@@ -404,6 +404,49 @@ pub enum GgufError {
         /// Tensors not begun.
         after: usize,
     },
+    /// A key that an edit must not touch.
+    #[error("`{key}` must stay as it is: {why}{hint}")]
+    ProtectedKey {
+        /// The metadata key.
+        key: String,
+        /// What depends on it.
+        why: String,
+        /// What can be done, or nothing.
+        hint: &'static str,
+    },
+    /// A key to be removed that is not there.
+    #[error("metadata key `{key}` is not in the file, so it cannot be removed")]
+    AbsentKey {
+        /// The metadata key.
+        key: String,
+    },
+    /// A name that no new key should have.
+    #[error("`{key}` cannot name a metadata key: a name has 1 to 65535 letters, digits, `.`, `_` and `-`")]
+    KeyName {
+        /// The name.
+        key: String,
+    },
+    /// An output that would replace another file.
+    #[error("{} exists already: remove it or choose another output", path.display())]
+    OutputExists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that another program changes while it is copied.
+    #[error("{} changed while it was copied; nothing was written", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A new file that does not hold what was written.
+    #[error("{}: the new file does not read back as it was written; nothing was changed", path.display())]
+    ReadBack {
+        /// Where it should have gone.
+        path: PathBuf,
+    },
+    /// The caller ended the work.
+    #[error("cancelled; nothing was written")]
+    Cancelled,
     /// A limit that would make too many files.
     #[error(
         "a limit of {max_bytes} bytes a file makes {files} files; at most 65535 are possible: raise the limit"

@@ -38,18 +38,32 @@ impl Header {
     pub(crate) fn parse(file: &[u8]) -> Result<Self, GgufError> {
         let mut cursor = Cursor::new(file);
         let version = magic::version(&mut cursor, file)?;
-        let tensor_count = cursor.u64(Place::Header)?;
-        let key_count = cursor.u64(Place::Header)?;
-        let left = cursor.left() as u64;
-        let most = left / MIN_KEY_BYTES;
-        if key_count > most {
-            return Err(GgufError::KeyCount { found: key_count, left, most });
-        }
-        let metadata = metadata(&mut cursor, key_count)?;
+        let counts = Counts::read(&mut cursor)?;
+        let metadata = metadata(&mut cursor, counts.keys)?;
         let alignment = alignment(&metadata)?;
-        let mut tensors = tensors(&mut cursor, tensor_count)?;
+        let mut tensors = each_tensor(&mut cursor, counts.tensors, tensor)?;
         extent::place(&mut tensors, cursor.at() as u64, alignment, file.len() as u64)?;
         Ok(Self { version, alignment, metadata, tensors })
+    }
+}
+
+/// How much the header announces.
+pub(crate) struct Counts {
+    pub(crate) tensors: u64,
+    pub(crate) keys: u64,
+}
+
+impl Counts {
+    /// Reads what follows the version. There is room for the keys; the tensors' is looked at when they come.
+    pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Self, GgufError> {
+        let tensors = cursor.u64(Place::Header)?;
+        let keys = cursor.u64(Place::Header)?;
+        let left = cursor.left() as u64;
+        let most = left / MIN_KEY_BYTES;
+        if keys > most {
+            return Err(GgufError::KeyCount { found: keys, left, most });
+        }
+        Ok(Self { tensors, keys })
     }
 }
 
@@ -62,7 +76,8 @@ pub(crate) fn alignment(metadata: &Metadata) -> Result<u64, GgufError> {
     }
 }
 
-fn metadata(cursor: &mut Cursor<'_>, count: u64) -> Result<Metadata, GgufError> {
+/// Reads keys and values.
+pub(crate) fn metadata(cursor: &mut Cursor<'_>, count: u64) -> Result<Metadata, GgufError> {
     let mut metadata = Metadata::new();
     for number in 0..count {
         let key = cursor.string(Place::Key(number))?;
@@ -153,8 +168,12 @@ fn boolean(key: &str, index: usize, found: u8) -> Result<bool, GgufError> {
     }
 }
 
-/// Descriptions of all tensors, with offsets still relative to the data section.
-fn tensors(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<TensorInfo>, GgufError> {
+/// Reads the descriptions of all tensors, each by `read` after its name.
+pub(crate) fn each_tensor<T>(
+    cursor: &mut Cursor<'_>,
+    count: u64,
+    read: fn(&mut Cursor<'_>, &str) -> Result<T, GgufError>,
+) -> Result<Vec<T>, GgufError> {
     let left = cursor.left() as u64;
     let most = left / MIN_TENSOR_BYTES;
     if count > most {
@@ -167,19 +186,26 @@ fn tensors(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<TensorInfo>, GgufE
         if !names.insert(name) {
             return Err(GgufError::DuplicateTensor { tensor: name.to_owned() });
         }
-        tensors.push(tensor(cursor, name)?);
+        tensors.push(read(cursor, name)?);
     }
     Ok(tensors)
 }
 
-fn tensor(cursor: &mut Cursor<'_>, name: &str) -> Result<TensorInfo, GgufError> {
+/// A tensor's dimensions.
+pub(crate) fn shape(cursor: &mut Cursor<'_>, name: &str) -> Result<Vec<u64>, GgufError> {
     let place = Place::Tensor(name);
-    let tensor = || name.to_owned();
     let found = cursor.u32(place)?;
     if !(1..=MAX_DIMENSIONS as u32).contains(&found) {
-        return Err(GgufError::Dimensions { tensor: tensor(), found: found.into() });
+        return Err(GgufError::Dimensions { tensor: name.to_owned(), found: found.into() });
     }
-    let shape: Vec<u64> = (0..found).map(|_| cursor.u64(place)).collect::<Result<_, _>>()?;
+    (0..found).map(|_| cursor.u64(place)).collect()
+}
+
+/// Reads one description; the offset is still relative to the data section.
+fn tensor(cursor: &mut Cursor<'_>, name: &str) -> Result<TensorInfo, GgufError> {
+    let tensor = || name.to_owned();
+    let shape = shape(cursor, name)?;
+    let place = Place::Tensor(name);
     let id = cursor.u32(place)?;
     let offset = cursor.u64(place)?;
     let unknown = || GgufError::UnknownType { tensor: tensor(), id, name: foreign_type_name(id) };

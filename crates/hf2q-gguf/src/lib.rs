@@ -1,7 +1,7 @@
 //! Stage 1: reads and writes GGUF files.
 //!
 //! In: a path. Out: typed metadata and tensors that point into the memory-mapped file; and the way back, a
-//! streaming writer that leaves either the whole file or nothing.
+//! streaming writer that leaves either the whole file or nothing. [`Edit`] changes metadata of files that exist.
 //!
 //! A file is data from a stranger. Every count, length and offset is checked against the length of the file
 //! before it is used, memory grows only with bytes that were read, and each kind of damage has its own
@@ -15,6 +15,7 @@
 mod builder;
 mod bytes;
 mod cursor;
+mod edit;
 mod encode;
 mod error;
 mod extent;
@@ -32,6 +33,7 @@ mod write;
 
 pub use builder::GgufBuilder;
 pub use bytes::Bytes;
+pub use edit::{Change, Edit, FramedTensor};
 pub use error::GgufError;
 pub use file::Gguf;
 pub use metadata::Metadata;

@@ -158,15 +158,7 @@ impl GgufWriter {
             self.close_part()?;
         }
         let paths: Vec<PathBuf> = self.paths().map(Path::to_owned).collect();
-        for (i, temporary) in self.done.into_iter().enumerate().rev() {
-            if let Err(error) = temporary.persist(&paths[i]) {
-                for named in &paths[i + 1..] {
-                    // The first error is the one to report.
-                    let _ = fs::remove_file(named);
-                }
-                return Err(io_error(&paths[i], "rename the finished file to it")(error.error));
-            }
-        }
+        name_all(self.done, &paths)?;
         sync_folder(folder(&paths[0]));
         Ok(paths)
     }
@@ -252,7 +244,22 @@ fn part_metadata(content: &Content, number: u16, count: u16) -> Metadata {
     metadata
 }
 
-fn folder(path: &Path) -> &Path {
+/// Gives finished files their names, the first file's last. If one cannot be given, the files that have theirs are removed.
+pub(crate) fn name_all(files: Vec<TempPath>, paths: &[PathBuf]) -> Result<(), GgufError> {
+    for (i, temporary) in files.into_iter().enumerate().rev() {
+        if let Err(error) = temporary.persist(&paths[i]) {
+            for named in &paths[i + 1..] {
+                // The first error is the one to report.
+                let _ = fs::remove_file(named);
+            }
+            return Err(io_error(&paths[i], "rename the finished file to it")(error.error));
+        }
+    }
+    Ok(())
+}
+
+/// The folder of a file.
+pub(crate) fn folder(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -260,7 +267,7 @@ fn folder(path: &Path) -> &Path {
 }
 
 /// A new file with the permissions of any other, not those of a secret.
-fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
+pub(crate) fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(".hf2q-").suffix(".tmp");
     #[cfg(unix)]
@@ -272,7 +279,7 @@ fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
 }
 
 /// Makes the renames durable. Not every file system can; the files themselves are on the disk already.
-fn sync_folder(folder: &Path) {
+pub(crate) fn sync_folder(folder: &Path) {
     if let Ok(folder) = File::open(folder) {
         let _ = folder.sync_all();
     }

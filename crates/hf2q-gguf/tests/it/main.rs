@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
 
 mod craft;
+mod edit;
 mod fixtures;
 mod hostile;
 mod metadata;
