@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hf2q_convert::{Entry, Importance};
-use hf2q_plan::{ExpertInput, NamedOp, Observer, Plan, Product, Tensors, TensorId, View};
+use hf2q_plan::{ExpertInput, NamedOp, Observer, Plan, Product, TensorId, Tensors, View};
 
 use crate::error::ObserveError;
 
@@ -144,7 +144,8 @@ impl Sums {
     fn add(&mut self, matrix: usize, row: &[f32]) {
         let range = matrix * self.columns..(matrix + 1) * self.columns;
         self.counts[matrix] += 1;
-        for ((square, sum), &x) in self.squares[range.clone()].iter_mut().zip(&mut self.sums[range]).zip(row) {
+        for ((square, sum), &x) in self.squares[range.clone()].iter_mut().zip(&mut self.sums[range]).zip(row)
+        {
             let x = f64::from(x);
             *square += x * x;
             *sum += x;

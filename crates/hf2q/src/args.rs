@@ -1,6 +1,7 @@
 //! What was typed.
 
 mod convert;
+mod imatrix;
 
 use std::path::PathBuf;
 
@@ -10,6 +11,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use convert::ConvertArgs;
+pub(crate) use imatrix::ImatrixArgs;
 
 /// Rows of a step; each takes memory for its activations.
 const MOST_ROWS: u64 = 8192;
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Measure how well a model predicts a text file
     Perplexity(PerplexityArgs),
+    /// Measure on texts which columns of a model's weights matter most, for quantization
+    Imatrix(ImatrixArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }

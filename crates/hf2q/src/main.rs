@@ -36,6 +36,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Tokenize(args) => commands::tokenize::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Perplexity(args) => commands::perplexity::run(&args),
+        Command::Imatrix(args) => commands::imatrix::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     }
 }

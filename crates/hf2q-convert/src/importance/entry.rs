@@ -36,7 +36,12 @@ impl Entry {
             Err(ImportanceError::Value { tensor: tensor.to_owned(), what, found, expected })
         };
         if let Some(at) = self.squares.iter().position(|v| !v.is_finite() || *v < 0.0) {
-            return wrong("the sum of squares of column", at, self.squares[at], "a finite number, not negative");
+            return wrong(
+                "the sum of squares of column",
+                at,
+                self.squares[at],
+                "a finite number, not negative",
+            );
         }
         let Some(means) = &self.sums else { return Ok(()) };
         if means.len() != values {

@@ -75,7 +75,9 @@ pub enum ImportanceError {
         expected: &'static str,
     },
     /// The same weight has other sizes in two files.
-    #[error("{tensor} has {found} values for {found_matrices} matrices, an earlier file has {expected} for {expected_matrices}; both files must be of one model")]
+    #[error(
+        "{tensor} has {found} values for {found_matrices} matrices, an earlier file has {expected} for {expected_matrices}; both files must be of one model"
+    )]
     Merge {
         /// Name of the weight.
         tensor: String,

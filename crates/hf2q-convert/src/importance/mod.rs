@@ -80,8 +80,9 @@ impl Importance {
         if self.chunk_size != other.chunk_size {
             let size = self.chunk_size.or(other.chunk_size).unwrap_or(container::USUAL_CHUNK);
             if let (Some(mine), Some(theirs)) = (self.chunk_size, other.chunk_size) {
-                self.warnings
-                    .push(format!("files in chunks of {mine} and of {theirs} rows are merged; the sums are right"));
+                self.warnings.push(format!(
+                    "files in chunks of {mine} and of {theirs} rows are merged; the sums are right"
+                ));
             }
             self.in_rows(size);
             other.in_rows(size);
@@ -198,4 +199,3 @@ impl Importance {
         self.chunk_count = u32::try_from(rows.saturating_add(size / 2) / size).unwrap_or(u32::MAX);
     }
 }
-

@@ -5,6 +5,7 @@ pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod convert;
 pub(crate) mod demo;
+pub(crate) mod imatrix;
 pub(crate) mod inspect;
 pub(crate) mod perplexity;
 pub(crate) mod plan;
