@@ -1,0 +1,220 @@
+//! Where things lie in the cache.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::HubError;
+use crate::index;
+use crate::repository::{Repository, is_commit};
+
+/// Marks a folder that backups may skip.
+const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# A cache of HuggingFace repositories; it can be loaded again.\n";
+
+/// The folder of one repository.
+#[derive(Clone, Debug)]
+pub(crate) struct Cache {
+    root: PathBuf,
+    /// `models--ORG--NAME`.
+    name: String,
+}
+
+impl Cache {
+    pub(crate) fn new(root: &Path, repository: &Repository) -> Self {
+        Self { root: root.to_owned(), name: format!("models--{}", repository.id().replace('/', "--")) }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Makes the folders that contents and locks go to.
+    pub(crate) fn prepare(&self) -> Result<(), HubError> {
+        for dir in [self.dir().join("blobs"), self.locks()] {
+            fs::create_dir_all(&dir).map_err(HubError::io(dir))?;
+        }
+        let tag = self.root.join("CACHEDIR.TAG");
+        if !tag.exists() {
+            fs::write(&tag, TAG).map_err(HubError::io(tag))?;
+        }
+        Ok(())
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.root.join(&self.name)
+    }
+
+    fn locks(&self) -> PathBuf {
+        self.root.join(".locks").join(&self.name)
+    }
+
+    /// A whole content. `id` is checked by [`Content`](crate::content::Content).
+    pub(crate) fn blob(&self, id: &str) -> PathBuf {
+        self.dir().join("blobs").join(id)
+    }
+
+    pub(crate) fn part(&self, id: &str) -> PathBuf {
+        self.dir().join("blobs").join(format!("{id}.incomplete"))
+    }
+
+    pub(crate) fn lock(&self, id: &str) -> PathBuf {
+        self.locks().join(format!("{id}.lock"))
+    }
+
+    /// The folder of a commit.
+    pub(crate) fn snapshot(&self, commit: &str) -> PathBuf {
+        self.dir().join("snapshots").join(commit)
+    }
+
+    /// The commit at which a revision was last seen.
+    pub(crate) fn commit_of(&self, repository: &Repository) -> Option<String> {
+        if let Some(commit) = repository.commit() {
+            return Some(commit.to_owned());
+        }
+        let text = fs::read_to_string(self.dir().join("refs").join(repository.revision())).ok()?;
+        let commit = text.trim();
+        is_commit(commit).then(|| commit.to_owned())
+    }
+
+    /// Notes the commit at which a revision stands. Readers see the old or the new one, never a part.
+    pub(crate) fn note_commit(&self, repository: &Repository, commit: &str) -> Result<(), HubError> {
+        if repository.commit().is_some() || self.commit_of(repository).as_deref() == Some(commit) {
+            return Ok(());
+        }
+        let path = self.dir().join("refs").join(repository.revision());
+        let dir = path.parent().unwrap_or(&self.root);
+        fs::create_dir_all(dir).map_err(HubError::io(dir))?;
+        let new = path.with_file_name(format!(
+            "{}.{}.tmp",
+            path.file_name().unwrap_or_default().to_string_lossy(),
+            std::process::id()
+        ));
+        fs::write(&new, commit).map_err(HubError::io(&new))?;
+        fs::rename(&new, &path).map_err(HubError::io(&path))
+    }
+
+    /// Makes `name` of a commit stand for a content.
+    pub(crate) fn link(&self, commit: &str, name: &str, id: &str) -> Result<(), HubError> {
+        let dir = self.snapshot(commit);
+        fs::create_dir_all(&dir).map_err(HubError::io(&dir))?;
+        let (link, blob) = (dir.join(name), self.blob(id));
+        for _ in 0..2 {
+            match symlink(id, &blob, &link) {
+                Ok(()) => return Ok(()),
+                // Another process was faster, or a link from before leads elsewhere.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+                    if same_file(&link, &blob) {
+                        return Ok(());
+                    }
+                    fs::remove_file(&link).map_err(HubError::io(&link))?;
+                }
+                Err(e) => return Err(HubError::io(link)(e)),
+            }
+        }
+        if same_file(&link, &blob) {
+            Ok(())
+        } else {
+            Err(HubError::io(link)(std::io::ErrorKind::AlreadyExists.into()))
+        }
+    }
+}
+
+/// Relative, so that the cache can be moved.
+#[cfg(unix)]
+fn symlink(id: &str, _blob: &Path, link: &Path) -> std::io::Result<()> {
+    std::os::unix::fs::symlink(Path::new("../../blobs").join(id), link)
+}
+
+/// Elsewhere symbolic links need privileges; a hard link takes no room either.
+#[cfg(not(unix))]
+fn symlink(_id: &str, blob: &Path, link: &Path) -> std::io::Result<()> {
+    fs::hard_link(blob, link).or_else(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => Err(e),
+        _ => fs::copy(blob, link).map(drop),
+    })
+}
+
+fn same_file(a: &Path, b: &Path) -> bool {
+    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+/// Size of a file; `None` if there is none, or a link leads nowhere.
+pub(crate) fn size_of(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|m| m.len())
+}
+
+/// What a snapshot lacks to be a checkpoint that can be converted: names of files.
+pub(crate) fn missing(folder: &Path) -> Result<Vec<String>, HubError> {
+    let has = |name: &str| folder.join(name).is_file();
+    let mut missing = Vec::new();
+    if !has("config.json") {
+        missing.push("config.json".to_owned());
+    }
+    if !["tokenizer.json", "tokenizer.model", "vocab.json"].iter().any(|n| has(n)) {
+        missing.push("tokenizer.json".to_owned());
+    }
+    if !has(index::SINGLE) {
+        if has(index::INDEX) {
+            let shards = index::shards(&folder.join(index::INDEX), "the cache")?;
+            missing.extend(shards.into_iter().filter(|s| !has(s)));
+        } else {
+            missing.push(index::SINGLE.to_owned());
+        }
+    }
+    Ok(missing)
+}
+
+/// `NAME` if a folder is the snapshot of a repository `ORG/NAME` in a cache: its own name is only a commit.
+pub fn model_name(folder: &Path) -> Option<String> {
+    let snapshots = folder.parent().filter(|p| p.file_name().is_some_and(|n| n == "snapshots"))?;
+    let repository = snapshots.parent()?.file_name()?.to_str()?.strip_prefix("models--")?;
+    is_commit(folder.file_name()?.to_str()?).then_some(())?;
+    let name = repository.split_once("--").map_or(repository, |(_, name)| name);
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+    #[test]
+    fn snapshots_have_the_name_of_their_repository() {
+        let name = |path: &str| model_name(Path::new(path));
+        assert_eq!(name(&format!("/c/models--google--gemma-3/snapshots/{COMMIT}")), Some("gemma-3".into()));
+        assert_eq!(name(&format!("/c/models--gpt2/snapshots/{COMMIT}")), Some("gpt2".into()));
+        for other in ["/c/models--a--b/snapshots/main", "/c/gemma", "/", "", "/models--a--b/blobs/x"] {
+            assert_eq!(name(other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_reference_is_replaced_whole_and_read_back() {
+        let root = tempfile::tempdir().unwrap();
+        let repository: Repository = "a/b@refs/pr/1".parse().unwrap();
+        let cache = Cache::new(root.path(), &repository);
+        assert_eq!(cache.commit_of(&repository), None);
+        cache.note_commit(&repository, COMMIT).unwrap();
+        let other = COMMIT.replace('0', "f");
+        cache.note_commit(&repository, &other).unwrap();
+        assert_eq!(cache.commit_of(&repository), Some(other));
+        let file = root.path().join("models--a--b/refs/refs/pr/1");
+        fs::write(&file, "../../../etc").unwrap();
+        assert_eq!(cache.commit_of(&repository), None);
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_link_that_leads_elsewhere_is_replaced() {
+        let root = tempfile::tempdir().unwrap();
+        let repository: Repository = "a/b".parse().unwrap();
+        let cache = Cache::new(root.path(), &repository);
+        cache.prepare().unwrap();
+        for (id, text) in [("one", "1"), ("two", "2")] {
+            fs::write(cache.blob(id), text).unwrap();
+            cache.link(COMMIT, "config.json", id).unwrap();
+            cache.link(COMMIT, "config.json", id).unwrap();
+            assert_eq!(fs::read_to_string(cache.snapshot(COMMIT).join("config.json")).unwrap(), text);
+        }
+    }
+}
