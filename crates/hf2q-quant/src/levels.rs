@@ -90,8 +90,7 @@ impl<S: Simd> Best<S> {
 
     #[inline(always)]
     fn offer(&mut self, s: S, sums: Sums<S>) {
-        let better =
-            sums.qq.more(Floats::splat(s, 0.0)) & (sums.qx * sums.qx).more(self.score * sums.qq);
+        let better = sums.qq.more(Floats::splat(s, 0.0)) & (sums.qx * sums.qx).more(self.score * sums.qq);
         if better.any() {
             let scale = sums.qx / sums.qq;
             self.scale = better.select(scale, self.scale);

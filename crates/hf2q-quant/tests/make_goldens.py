@@ -6,7 +6,8 @@ import numpy as np
 
 MASK = (1 << 64) - 1
 BLOCKS = 64
-VALUES = 32 * 300
+VALUES = 32 * 304
+COLUMNS = 512
 
 
 class Numbers:
@@ -44,6 +45,13 @@ def values(count):
     return np.array(out, np.float64).astype(np.float32)
 
 
+def weights():
+    """From 2^-8 to 2^7, a quarter of them zero."""
+    numbers = Numbers(9)
+    draws = [numbers.next() for _ in range(COLUMNS)]
+    return np.array([0.0 if r % 4 == 0 else 2.0 ** ((r >> 32) % 16 - 8.0) for r in draws], np.float32)
+
+
 def decode(ty, raw):
     if ty == gguf.GGMLQuantizationType.F32:
         return raw.view(np.float32)
@@ -62,11 +70,12 @@ def main():
         out = np.array(decode(ty, raw), np.float32).reshape(-1).view(np.uint32).copy()
         out[np.isnan(out.view(np.float32))] = 0x7FC00000
         print(f'    ("{name.lower()}", {fnv(out.tobytes()):#018x}),')
-    print("ENCODED")
-    for name in "F32 F16 Q4_0 Q8_0 BF16".split():
+    print("ENCODED, with weights")
+    for name in types:
         ty = gguf.GGMLQuantizationType[name]
-        out = libgguf.quantize_rows(values(VALUES).reshape(1, -1), int(ty))
-        print(f'    ("{name.lower()}", {fnv(np.ascontiguousarray(out).tobytes()):#018x}),')
+        rows = values(VALUES).reshape(-1, COLUMNS)
+        hashes = [fnv(np.ascontiguousarray(libgguf.quantize_rows(rows, int(ty), imatrix=w)).tobytes()) for w in (None, weights())]
+        print(f'    ("{name.lower()}", {hashes[0]:#018x}, {hashes[1]:#018x}),')
 
 
 main()

@@ -80,7 +80,8 @@ fn encode_batch<S: Simd>(s: S, search: &mut Search, x: &Side, weights: Option<&S
     let inverse = scale.equal(zero).select(zero, Floats::splat(s, 1.0) / scale);
     let mut packed = [[0; LANES]; LEN / 2];
     levels::pack(s, x, inverse, &mut packed);
-    for (lane, (block, scale)) in out.as_chunks_mut::<BYTES>().0.iter_mut().zip(scale.to_array()).enumerate() {
+    for (lane, (block, scale)) in out.as_chunks_mut::<BYTES>().0.iter_mut().zip(scale.to_array()).enumerate()
+    {
         super::put_half(block, D, scale);
         for (q, packed) in block[QS].iter_mut().zip(&packed) {
             *q = packed[lane];

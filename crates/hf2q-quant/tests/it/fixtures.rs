@@ -6,7 +6,7 @@ use hf2q_gguf::TensorType;
 use hf2q_quant::{can_encode, check_blocks};
 use safetensors::SafeTensors;
 
-use crate::input::{decodable, decode, encode};
+use crate::input::{decodable, decode, encode, encode_weighted};
 
 fn file(name: &str) -> Vec<u8> {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/quant")).join(name);
@@ -42,16 +42,30 @@ fn decoded_values_equal() {
     }
 }
 
+fn assert_blocks_equal(ty: TensorType, found: &[u8], expected: &[u8]) {
+    assert_eq!(found.len(), expected.len(), "{ty}");
+    let blocks = found.chunks(ty.block_bytes()).zip(expected.chunks(ty.block_bytes()));
+    for (index, (found, expected)) in blocks.enumerate() {
+        assert_eq!(found, expected, "{ty}: block {index}");
+    }
+}
+
 #[test]
 fn encoded_bytes_equal() {
     let rows = singles(&tensor(&file("input.safetensors"), "rows"));
     for (ty, file) in types().filter(|&(ty, _)| can_encode(ty)) {
-        let expected = tensor(&file, "encoded");
-        let found = encode(ty, &rows);
-        assert_eq!(found.len(), expected.len(), "{ty}");
-        let blocks = found.chunks(ty.block_bytes()).zip(expected.chunks(ty.block_bytes()));
-        for (index, (found, expected)) in blocks.enumerate() {
-            assert_eq!(found, expected, "{ty}: block {index}");
-        }
+        assert_blocks_equal(ty, &encode(ty, &rows), &tensor(&file, "encoded"));
+    }
+}
+
+#[test]
+fn bytes_encoded_with_importance_equal() {
+    let input = file("input.safetensors");
+    let (rows, importance) = (singles(&tensor(&input, "rows")), singles(&tensor(&input, "importance")));
+    for (ty, file) in types().filter(|&(ty, _)| can_encode(ty)) {
+        let tensors = SafeTensors::deserialize(&file).expect("a safetensors file");
+        let name =
+            if tensors.names().contains(&"encoded_importance") { "encoded_importance" } else { "encoded" };
+        assert_blocks_equal(ty, &encode_weighted(ty, &rows, &importance), &tensor(&file, name));
     }
 }

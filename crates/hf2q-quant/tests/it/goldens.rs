@@ -2,10 +2,11 @@
 
 use hf2q_gguf::TensorType;
 
-use crate::input::{Numbers, decodable, decode, encode, hash, values};
+use crate::input::{Numbers, decodable, decode, encode, encode_weighted, hash, values, weights};
 
 const BLOCKS: usize = 64;
-const VALUES: usize = 32 * 300;
+const VALUES: usize = 32 * 304;
+const COLUMNS: usize = 512;
 
 /// Hashes of 64 decoded blocks of random bytes, NaN made uniform.
 const DECODED: &[(&str, u64)] = &[
@@ -27,13 +28,24 @@ const DECODED: &[(&str, u64)] = &[
     ("mxfp4", 0xa75cf0b0806979e6),
 ];
 
-/// Hashes of the encoded values of `input::values`.
-const ENCODED: &[(&str, u64)] = &[
-    ("f32", 0x1917175c27cd7445),
-    ("f16", 0xcff42ec27898932b),
-    ("q4_0", 0xc4554be87f34a155),
-    ("q8_0", 0xc332a702609b24ca),
-    ("bf16", 0xe00a3c9684f8f21f),
+/// Hashes of the encoded values of `input::values`, without weights and with those of `input::weights`.
+const ENCODED: &[(&str, u64, u64)] = &[
+    ("f32", 0xc9caaaeb46f50040, 0xc9caaaeb46f50040),
+    ("f16", 0x90cca474b4c395b2, 0x90cca474b4c395b2),
+    ("q4_0", 0x2d777c3068490326, 0x8e8ffff600ea3cbc),
+    ("q4_1", 0x877658a99d217f2c, 0xa1e5a6197afd2f20),
+    ("q5_0", 0x6fe4748bebfd7d7c, 0xd416056ff4f45e32),
+    ("q5_1", 0x3df91aef1111309a, 0x9bf7487325bc1772),
+    ("q8_0", 0xa01ece902b47aab4, 0xa01ece902b47aab4),
+    ("q2_k", 0x57ed9d340bd58209, 0x6a29f204e20d9ccd),
+    ("q3_k", 0xe07e2b6e98f2138b, 0xccdf93fa43546637),
+    ("q4_k", 0x28ce889e477a39eb, 0x351feb89ca25124a),
+    ("q5_k", 0xdba7e332c91ce859, 0x90e72fd39b025b9d),
+    ("q6_k", 0x860a94edabe63b37, 0xdd9ea6abd763b055),
+    ("iq4_nl", 0xd12a09bddf6f85fe, 0x2130c47f6c9f3b4c),
+    ("iq4_xs", 0xe68ad2cd407c3dfb, 0xb03d654c415864e3),
+    ("bf16", 0x38143a4cd185bcac, 0x38143a4cd185bcac),
+    ("mxfp4", 0xcdd6512c777ceeff, 0xcdd6512c777ceeff),
 ];
 
 #[test]
@@ -49,15 +61,22 @@ fn decoded_bits_are_those_of_the_reference() {
 
 #[test]
 fn encoded_bytes_are_those_of_the_reference() {
-    for &(name, expected) in ENCODED {
+    let (rows, weights) = (values(VALUES), weights(COLUMNS));
+    for &(name, plain, weighted) in ENCODED {
         let ty = TensorType::from_name(name).unwrap();
-        assert_eq!(hash(&encode(ty, &values(VALUES))), expected, "{name}");
+        if hf2q_quant::can_encode(ty) {
+            assert_eq!(hash(&encode(ty, &rows)), plain, "{name}");
+            assert_eq!(hash(&encode_weighted(ty, &rows, &weights)), weighted, "{name} with weights");
+        }
     }
 }
 
 #[test]
 fn every_codec_has_a_golden() {
-    let listed = |table: &[(&str, u64)]| table.iter().map(|(name, _)| (*name).to_owned()).collect::<Vec<_>>();
-    assert_eq!(listed(DECODED), decodable().map(|ty| ty.name().to_owned()).collect::<Vec<_>>());
-    assert_eq!(listed(ENCODED), hf2q_quant::encodable().map(|ty| ty.name().to_owned()).collect::<Vec<_>>());
+    let listed: Vec<_> = DECODED.iter().map(|(name, _)| *name).collect();
+    assert_eq!(listed, decodable().map(TensorType::name).collect::<Vec<_>>());
+    let listed: Vec<_> = ENCODED.iter().map(|(name, ..)| *name).collect();
+    for ty in hf2q_quant::encodable() {
+        assert!(listed.contains(&ty.name()), "{ty} has an encoder but no golden");
+    }
 }

@@ -39,6 +39,16 @@ pub(crate) fn values(count: usize) -> Vec<f32> {
     out
 }
 
+/// Weights of columns from 2^-8 to 2^7, a quarter of them zero.
+pub(crate) fn weights(columns: usize) -> Vec<f32> {
+    let mut numbers = Numbers(9);
+    let mut weight = || match numbers.next() {
+        r if r.is_multiple_of(4) => 0.0,
+        r => 2f32.powi(((r >> 32) % 16) as i32 - 8),
+    };
+    (0..columns).map(|_| weight()).collect()
+}
+
 /// FNV-1a.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
@@ -58,5 +68,11 @@ pub(crate) fn decode(ty: TensorType, blocks: &[u8]) -> Vec<f32> {
 pub(crate) fn encode(ty: TensorType, values: &[f32]) -> Vec<u8> {
     let mut out = Vec::new();
     hf2q_quant::quantize(ty, values, &mut out).expect("finite values in the range of the type");
+    out
+}
+
+pub(crate) fn encode_weighted(ty: TensorType, rows: &[f32], weights: &[f32]) -> Vec<u8> {
+    let mut out = Vec::new();
+    hf2q_quant::quantize_weighted(ty, rows, weights, &mut out).expect("finite rows in the range of the type");
     out
 }

@@ -11,39 +11,58 @@ use crate::input::{Numbers, decode, encode};
 const HALF_EPSILON: f64 = 1.0 / 2048.0;
 const HALF_TINY: f64 = 1.0 / (1 << 25) as f64;
 
+/// Below this magnitude, searches take values for zeros.
+const SEARCHED: f64 = 1e-15;
+
 /// The largest error of a value of a block whose largest magnitude is `most`.
 fn bound(ty: TensorType, value: f64, most: f64) -> f64 {
-    // Up to half a step for the code (a whole one for the end of q4_0 that has no code of its own), and the
-    // rounding of the scale times the code.
-    let block = |steps: f64, levels: f64| {
-        let step = most / levels;
-        (steps * step + levels * (step * HALF_EPSILON).max(HALF_TINY)) * (1.0 + 1e-5) + 1e-44
+    // Up to some steps for the code, and the rounding of the scale times the code (and of the minimum).
+    let block = |steps: f64, levels: f64, span: f64| {
+        let step = span / levels;
+        let rounding = (levels + 1.0) * (step * HALF_EPSILON).max(HALF_TINY);
+        (steps * step + rounding) * (1.0 + 1e-5) + 1e-44
     };
+    // A share of the largest magnitude, and the rounding of the scale of scales.
+    let searched = |share: f64, levels: f64| share * most + levels * HALF_TINY + SEARCHED;
     match ty {
         TensorType::F32 => 0.0,
         TensorType::F16 => (value.abs() * HALF_EPSILON).max(HALF_TINY),
         TensorType::Bf16 => (value.abs() / 256.0).max(2f64.powi(-134)),
-        TensorType::Q8_0 => block(0.5, 127.0),
-        TensorType::Q4_0 => block(1.0, 8.0),
+        TensorType::Q8_0 => block(0.5, 127.0, most),
+        // A whole step for the end that has no code of its own.
+        TensorType::Q4_0 => block(1.0, 8.0, most),
+        TensorType::Q5_0 => block(1.0, 16.0, most),
+        TensorType::Q4_1 => block(0.5, 15.0, 2.0 * most),
+        TensorType::Q5_1 => block(0.5, 31.0, 2.0 * most),
+        // Codes 8 and 12 are two steps of four from the largest magnitude, or 1/8 of it.
+        TensorType::Mxfp4 => 0.25 * most + 2f64.powi(-124),
+        TensorType::Iq4Nl => searched(0.25, 127.0),
+        TensorType::Iq4Xs => searched(0.25, 32.0 * 127.0),
+        TensorType::Q2K => searched(0.6, 63.0 * 15.0),
+        TensorType::Q3K => searched(0.5, 32.0 * 4.0),
+        TensorType::Q4K => searched(0.3, 63.0 * 15.0),
+        TensorType::Q5K => searched(0.2, 63.0 * 31.0),
+        TensorType::Q6K => searched(0.1, 128.0 * 32.0),
         other => panic!("{other} has an encoder but no bound"),
     }
 }
 
-/// Blocks of values of one scale, from subnormals to the range of half precision.
+/// Groups of 32 values of one scale, from subnormals to the range of half precision; whole blocks of any type.
 fn blocks() -> impl Strategy<Value = Vec<f32>> {
-    let block = (vec(-1.0..=1.0f32, 32), -140..=14i32)
+    let group = (vec(-1.0..=1.0f32, 32), -140..=14i32)
         .prop_map(|(x, e)| x.into_iter().map(|v| (f64::from(v) * 2f64.powi(e)) as f32).collect::<Vec<_>>());
-    vec(block, 1..5).prop_map(|blocks| blocks.concat())
+    (1..4usize).prop_flat_map(move |count| vec(group.clone(), 8 * count)).prop_map(|groups| groups.concat())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
     fn errors_are_bounded(x in blocks()) {
         for ty in hf2q_quant::encodable() {
             let back = decode(ty, &encode(ty, &x));
-            for (x, back) in x.chunks(32).zip(back.chunks(32)) {
+            let len = ty.block_len().max(32);
+            for (x, back) in x.chunks(len).zip(back.chunks(len)) {
                 let most = x.iter().fold(0.0, |most: f32, v| most.max(v.abs())).into();
                 for (&x, &back) in x.iter().zip(back) {
                     let (x, back) = (f64::from(x), f64::from(back));
@@ -57,7 +76,7 @@ proptest! {
     fn encoding_appends_blocks_that_do_not_depend_on_each_other(x in blocks()) {
         for ty in hf2q_quant::encodable() {
             let mut parts = Vec::new();
-            for block in x.chunks(32) {
+            for block in x.chunks(ty.block_len().max(32)) {
                 quantize(ty, block, &mut parts).unwrap();
             }
             prop_assert_eq!(&parts, &encode(ty, &x), "{}", ty);
@@ -82,7 +101,7 @@ proptest! {
 fn zero_blocks_decode_to_zero() {
     for ty in hf2q_quant::encodable() {
         for zero in [0.0, -0.0] {
-            let back = decode(ty, &encode(ty, &[zero; 64]));
+            let back = decode(ty, &encode(ty, &[zero; 256]));
             assert!(back.iter().all(|&v| v == 0.0), "{ty}: {back:?}");
         }
     }
