@@ -28,6 +28,13 @@ impl Folder {
         self.dir.join(name)
     }
 
+    /// What the model is called: the folder's name, or the repository's if it is a snapshot in HuggingFace's cache,
+    /// `models--ORG--NAME/snapshots/COMMIT`.
+    pub fn name(&self) -> Option<String> {
+        let dir = self.dir.canonicalize().ok()?;
+        repository_name(&dir).or_else(|| Some(dir.file_name()?.to_str()?.to_owned()))
+    }
+
     /// Every file that no conversion has made: what must not be overwritten.
     pub fn inputs(&self) -> Result<Vec<PathBuf>, ConvertError> {
         let io = |source| ConvertError::Io { path: self.dir.clone(), source };
@@ -74,8 +81,30 @@ impl Folder {
     }
 }
 
+fn repository_name(dir: &Path) -> Option<String> {
+    let snapshots = dir.parent().filter(|p| p.file_name().is_some_and(|n| n == "snapshots"))?;
+    let repository = snapshots.parent()?.file_name()?.to_str()?.strip_prefix("models--")?;
+    let name = repository.split_once("--").map_or(repository, |(_, name)| name);
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
 fn shorten(value: &Value) -> String {
     const SHOWN: usize = 60;
     let text = value.to_string();
     if text.chars().count() <= SHOWN { text } else { text.chars().take(SHOWN).chain("…".chars()).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_are_called_as_their_repository() {
+        let name = |path: &str| repository_name(Path::new(path));
+        assert_eq!(name("/c/models--google--gemma-3/snapshots/0123"), Some("gemma-3".into()));
+        assert_eq!(name("/c/models--gpt2/snapshots/0123"), Some("gpt2".into()));
+        for other in ["/c/gemma", "/", "", "/models--a--b/blobs/x", "/snapshots/x", "/models--/snapshots/x"] {
+            assert_eq!(name(other), None, "{other:?}");
+        }
+    }
 }

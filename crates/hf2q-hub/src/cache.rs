@@ -163,30 +163,11 @@ pub(crate) fn missing(folder: &Path) -> Result<Vec<String>, HubError> {
     Ok(missing)
 }
 
-/// `NAME` if a folder is the snapshot of a repository `ORG/NAME` in a cache: its own name is only a commit.
-pub fn model_name(folder: &Path) -> Option<String> {
-    let snapshots = folder.parent().filter(|p| p.file_name().is_some_and(|n| n == "snapshots"))?;
-    let repository = snapshots.parent()?.file_name()?.to_str()?.strip_prefix("models--")?;
-    is_commit(folder.file_name()?.to_str()?).then_some(())?;
-    let name = repository.split_once("--").map_or(repository, |(_, name)| name);
-    (!name.is_empty()).then(|| name.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-
-    #[test]
-    fn snapshots_have_the_name_of_their_repository() {
-        let name = |path: &str| model_name(Path::new(path));
-        assert_eq!(name(&format!("/c/models--google--gemma-3/snapshots/{COMMIT}")), Some("gemma-3".into()));
-        assert_eq!(name(&format!("/c/models--gpt2/snapshots/{COMMIT}")), Some("gpt2".into()));
-        for other in ["/c/models--a--b/snapshots/main", "/c/gemma", "/", "", "/models--a--b/blobs/x"] {
-            assert_eq!(name(other), None, "{other:?}");
-        }
-    }
 
     #[test]
     fn a_reference_is_replaced_whole_and_read_back() {

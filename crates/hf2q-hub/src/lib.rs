@@ -41,7 +41,6 @@ mod select;
 mod space;
 mod text;
 
-pub use cache::model_name;
 pub use config::{HubConfig, Patience, Token};
 pub use error::HubError;
 pub use fetch::{Hub, Snapshot};

@@ -29,6 +29,9 @@ fn number(accepted: RangeInclusive<u64>) -> RangedU64ValueParser<usize> {
 #[derive(Debug, Parser)]
 #[command(name = "hf2q", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
+    /// Take repositories of HuggingFace from the cache only (also HF_HUB_OFFLINE=1)
+    #[arg(long, global = true)]
+    pub(crate) offline: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -60,7 +63,7 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
 }
 
-const MODEL_HELP: &str = "A GGUF file, any shard of a split one, a folder with one, or a HuggingFace folder (converted into the cache first)";
+const MODEL_HELP: &str = "A GGUF file, any shard of a split one, a folder with one, or a HuggingFace folder or repository ORG/NAME[@REVISION] (loaded and converted into caches first)";
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {

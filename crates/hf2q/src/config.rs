@@ -1,8 +1,10 @@
 //! What the environment says. Nothing else in the project reads it.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use hf2q_hub::{HubConfig, Token};
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 fn variable(name: &str) -> Option<PathBuf> {
@@ -14,6 +16,71 @@ pub(crate) fn cache_dir() -> Result<PathBuf> {
     let base = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|h| h.join(".cache")));
     let base = base.context("neither XDG_CACHE_HOME nor HOME is set, so there is no cache folder; run `hf2q convert` and give its output")?;
     Ok(base.join("hf2q"))
+}
+
+/// Set by `--offline`.
+static OFFLINE: AtomicBool = AtomicBool::new(false);
+
+/// No repository is loaded any more; only the cache is used.
+pub(crate) fn go_offline() {
+    OFFLINE.store(true, Ordering::SeqCst);
+}
+
+/// The hub of HuggingFace and its cache, by the variables that Python's `huggingface_hub` knows.
+pub(crate) fn hub() -> Result<HubConfig> {
+    let home = hub_home();
+    let cache = folder("HF_HUB_CACHE").or_else(|| folder("HUGGINGFACE_HUB_CACHE"));
+    let cache = cache.or_else(|| home.as_ref().map(|h| h.join("hub")));
+    let cache = cache.context(
+        "neither HF_HUB_CACHE, HF_HOME nor HOME is set, so there is no folder to keep a repository in",
+    )?;
+    let mut hub = HubConfig::new(cache);
+    if let Some(endpoint) = text("HF_ENDPOINT") {
+        hub.endpoint = endpoint;
+    }
+    hub.offline =
+        OFFLINE.load(Ordering::SeqCst) || is_set("HF_HUB_OFFLINE") || is_set("TRANSFORMERS_OFFLINE");
+    hub.certificates = folder("SSL_CERT_FILE");
+    if !is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
+        hub.token = token(home)?;
+    }
+    Ok(hub)
+}
+
+/// `$HF_HOME`, else `huggingface` in the folder of caches.
+fn hub_home() -> Option<PathBuf> {
+    let base = || folder("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|h| h.join(".cache")));
+    folder("HF_HOME").or_else(|| Some(base()?.join("huggingface")))
+}
+
+/// From `HF_TOKEN`, else from the file that `hf auth login` writes.
+fn token(home: Option<PathBuf>) -> Result<Option<Token>> {
+    for name in ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"] {
+        if let Some(text) = text(name).filter(|t| !t.trim().is_empty()) {
+            let Some(token) = Token::new(&text) else { bail!("{name} holds characters that no token has") };
+            return Ok(Some(token));
+        }
+    }
+    let file = folder("HF_TOKEN_PATH").or_else(|| home.map(|h| h.join("token")));
+    let text = file.and_then(|f| std::fs::read_to_string(f).ok());
+    Ok(text.and_then(|t| Token::new(&t)))
+}
+
+fn text(name: &str) -> Option<String> {
+    variable(name)?.to_str().map(str::to_owned)
+}
+
+/// A path of a variable, `~` being the user's own folder.
+fn folder(name: &str) -> Option<PathBuf> {
+    let path = variable(name)?;
+    match path.strip_prefix("~") {
+        Ok(rest) => Some(variable("HOME")?.join(rest)),
+        Err(_) => Some(path),
+    }
+}
+
+fn is_set(name: &str) -> bool {
+    text(name).is_some_and(|v| ["1", "on", "yes", "true"].contains(&v.to_ascii_lowercase().as_str()))
 }
 
 /// Where the chat's history is kept.

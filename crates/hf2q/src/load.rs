@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
-use hf2q_convert::{Options, Plan, Progress, Recipe, Source, Summary};
+use hf2q_convert::{Folder, Options, Plan, Progress, Recipe, Source, Summary};
 use hf2q_gguf::Gguf;
 use hf2q_model::Model;
 use indicatif::ProgressBar;
 
-use crate::{config, interrupt, terminal};
+use crate::{config, hub, interrupt, terminal};
 
 /// Type into which a HuggingFace folder is converted when it is used as a model.
 const CACHED_TYPE: &str = "q8_0";
@@ -30,8 +30,12 @@ pub(crate) fn model(gguf: &Gguf) -> Result<Model> {
 }
 
 fn resolve(model: &Path) -> Result<PathBuf> {
+    let model = &*hub::resolve(model)?;
     if !model.exists() {
-        bail!("{}: no such file or folder; MODEL is a GGUF file or a checkpoint folder", model.display());
+        bail!(
+            "{}: no such file or folder; MODEL is a GGUF file, a checkpoint folder or a repository ORG/NAME",
+            model.display()
+        );
     }
     if !model.is_dir() {
         return Ok(model.to_owned());
@@ -85,7 +89,7 @@ pub(crate) fn stem_of_set(file: &Path) -> String {
 /// the state of its files, so that a changed checkpoint is converted again.
 fn converted(folder: &Path) -> Result<PathBuf> {
     let folder = folder.canonicalize().with_context(|| folder.display().to_string())?;
-    let name = folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = Folder::new(&folder).name().unwrap_or_default();
     let cache = config::cache_dir()?;
     let output = cache.join(format!("{name}-{:016x}-{CACHED_TYPE}.gguf", fingerprint(&folder)?));
     if output.exists() {

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod config;
+mod hub;
 mod interrupt;
 mod load;
 mod session;
@@ -26,6 +27,9 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<()> {
+    if cli.offline {
+        config::go_offline();
+    }
     match cli.command {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Run(args) => commands::run::run(&args),

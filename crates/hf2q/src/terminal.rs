@@ -50,8 +50,16 @@ pub(crate) fn dim(text: &str) -> String {
 
 /// A progress bar over bytes on standard error; silent where no person looks.
 pub(crate) fn byte_bar(total: u64) -> ProgressBar {
+    bar(total, "{bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}  {msg}")
+}
+
+/// The same, with speed and time left in the message: the bar does not know what was there before.
+pub(crate) fn download_bar(total: u64) -> ProgressBar {
+    bar(total, "{bar:30} {bytes}/{total_bytes}  {msg}")
+}
+
+fn bar(total: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(total);
-    let template = "{bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}  {msg}";
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }

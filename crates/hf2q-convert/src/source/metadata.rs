@@ -12,9 +12,7 @@ pub(super) fn of_checkpoint(folder: &Folder, config: &Config) -> Result<Metadata
     let mut metadata = Metadata::default();
     let mut put = |key: &str, value: Value| metadata.insert(key.to_owned(), value);
     put("general.type", Value::String("model".to_owned()));
-    if let Some(name) =
-        folder.dir().canonicalize().ok().and_then(|d| Some(d.file_name()?.to_str()?.to_owned()))
-    {
+    if let Some(name) = folder.name() {
         put("general.name", Value::String(name));
     }
     config.to_metadata(&mut metadata);

@@ -6,7 +6,8 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
-    /// A folder with config.json, safetensors and tokenizer files, or a GGUF file
+    /// A folder with config.json, safetensors and tokenizer files, a HuggingFace repository ORG/NAME[@REVISION], or a
+    /// GGUF file
     pub(crate) input: PathBuf,
     /// The GGUF file to write [default: NAME-TYPE.gguf in the current folder]
     #[arg(short, long)]

@@ -5,23 +5,24 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use hf2q_convert::{Options, Plan, Recipe, Record, Source, Summary, Why};
+use hf2q_convert::{Folder, Options, Plan, Recipe, Record, Source, Summary, Why};
 
 use crate::args::ConvertArgs;
-use crate::{load, terminal};
+use crate::{hub, load, terminal};
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
     let options = options(args)?;
-    check_input(&args.input)?;
+    let input = hub::resolve(&args.input)?;
+    check_input(&input)?;
     let started = Instant::now();
-    let source = Source::open(&args.input)?;
+    let source = Source::open(&input)?;
     let plan = Plan::new(&source, options)?;
     if args.dry_run {
         return print_plan(&plan, source.bytes());
     }
     let output = match &args.output {
         Some(path) => path.clone(),
-        None => default_output(args)?,
+        None => default_output(&input, &args.ty)?,
     };
     refuse_existing(args, &output)?;
     let summary = load::write_with_bar(plan, &output)?;
@@ -57,20 +58,20 @@ fn check_input(input: &Path) -> Result<()> {
         return Ok(());
     };
     bail!(
-        "{}: {problem}; convert takes a checkpoint folder with config.json, safetensors and tokenizer files, or a GGUF file",
+        "{}: {problem}; convert takes a checkpoint folder with config.json, safetensors and tokenizer files, a repository ORG/NAME with them, or a GGUF file",
         input.display()
     )
 }
 
 /// Named after the input without the type that its name ends with.
-fn default_output(args: &ConvertArgs) -> Result<PathBuf> {
-    let input = args.input.canonicalize().with_context(|| args.input.display().to_string())?;
+fn default_output(input: &Path, ty: &str) -> Result<PathBuf> {
+    let input = input.canonicalize().with_context(|| input.display().to_string())?;
     let name = if input.is_dir() {
-        input.file_name().context("the input has no name; give --output")?.to_string_lossy().into_owned()
+        Folder::new(&input).name().context("the input has no name; give --output")?
     } else {
         load::stem_of_set(&input)
     };
-    Ok(PathBuf::from(format!("{}-{}.gguf", without_type(&name), args.ty.to_lowercase())))
+    Ok(PathBuf::from(format!("{}-{}.gguf", without_type(&name), ty.to_lowercase())))
 }
 
 fn without_type(name: &str) -> &str {
