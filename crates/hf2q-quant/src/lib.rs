@@ -10,11 +10,15 @@ mod check;
 mod dispatch;
 mod error;
 mod formats;
+mod groups;
 pub mod half;
 mod lanes;
 pub mod lattice;
 pub mod layout;
 mod levels;
+mod search;
+mod super_block;
+mod weighted;
 
 pub use check::{BadBlock, Fault, check_blocks};
 pub use dispatch::{can_decode, can_encode, dequantize, encodable, quantize, quantize_weighted};

@@ -9,6 +9,11 @@
 
 use std::ops::Range;
 
+use crate::lanes::Simd;
+use crate::search::Ladder;
+use crate::super_block::with_minimum::{self, Shape, WithMinimum};
+use crate::super_block::{self, Batch, SuperBlock, pack};
+
 /// Values of a block.
 pub const LEN: usize = 256;
 /// Bytes of a block.
@@ -32,5 +37,52 @@ pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
         for (out, &q) in out.iter_mut().zip(&qs[first..first + 16]) {
             *out = scale * f32::from((q >> shift) & 3) - min;
         }
+    }
+}
+
+/// Encodes whole blocks of finite values. A block whose scale is beyond half precision gets one that is not finite.
+pub(crate) fn quantize(x: &[f32], out: &mut [u8]) {
+    super_block::encode::<Format, BYTES>(x, None, out);
+}
+
+/// The same for rows of values with the importance of their columns.
+pub(crate) fn quantize_weighted(x: &[f32], weights: &[f32], out: &mut [u8]) {
+    super_block::encode::<Format, BYTES>(x, Some(weights), out);
+}
+
+struct Format;
+
+impl SuperBlock<BYTES> for Format {
+    #[inline(always)]
+    fn encode<S: Simd>(s: S, batch: &Batch<'_>, blocks: &mut [[u8; BYTES]]) {
+        with_minimum::encode::<S, Self, 16, 16, BYTES>(s, batch, blocks);
+    }
+}
+
+impl WithMinimum<16, BYTES> for Format {
+    const SHAPE: Shape = Shape {
+        plain: Ladder { top: 3, first: -0.5, step: 0.1, steps: 15, absolute: true, bounded: false },
+        weighted: Ladder { top: 3, first: -0.9, step: 0.05, steps: 36, absolute: false, bounded: true },
+        steady: false,
+        mean_squares: 1.0,
+        top: 15,
+        cap: 255,
+    };
+    const D: usize = D;
+    const DMIN: usize = DMIN;
+
+    fn put_scales(scales: &[u8; 16], mins: &[u8; 16], block: &mut [u8; BYTES]) {
+        for ((packed, scale), min) in block[SCALES].iter_mut().zip(scales).zip(mins) {
+            *packed = scale | (min << 4);
+        }
+    }
+
+    fn scale_min(block: &[u8; BYTES], group: usize) -> (u8, u8) {
+        let packed = block[SCALES][group];
+        (packed & 15, packed >> 4)
+    }
+
+    fn put_codes(codes: &[u8; LEN], block: &mut [u8; BYTES]) {
+        pack::put_pairs(codes, &mut block[QS]);
     }
 }

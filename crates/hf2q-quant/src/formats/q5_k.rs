@@ -10,7 +10,11 @@
 
 use std::ops::Range;
 
+use crate::lanes::Simd;
 use crate::layout::k4_scale_min;
+use crate::search::Ladder;
+use crate::super_block::with_minimum::{self, Shape, WithMinimum};
+use crate::super_block::{self, Batch, SuperBlock, pack};
 
 /// Values of a block.
 pub const LEN: usize = 256;
@@ -40,5 +44,50 @@ pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
             let q = ((q >> shift) & 15) | (((h >> g) & 1) << 4);
             *out = scale * f32::from(q) - min;
         }
+    }
+}
+
+/// Encodes whole blocks of finite values. A block whose scale is beyond half precision gets one that is not finite.
+pub(crate) fn quantize(x: &[f32], out: &mut [u8]) {
+    super_block::encode::<Format, BYTES>(x, None, out);
+}
+
+/// The same for rows of values with the importance of their columns.
+pub(crate) fn quantize_weighted(x: &[f32], weights: &[f32], out: &mut [u8]) {
+    super_block::encode::<Format, BYTES>(x, Some(weights), out);
+}
+
+struct Format;
+
+impl SuperBlock<BYTES> for Format {
+    #[inline(always)]
+    fn encode<S: Simd>(s: S, batch: &Batch<'_>, blocks: &mut [[u8; BYTES]]) {
+        with_minimum::encode::<S, Self, 8, 32, BYTES>(s, batch, blocks);
+    }
+}
+
+impl WithMinimum<8, BYTES> for Format {
+    const SHAPE: Shape = Shape {
+        plain: Ladder { top: 31, first: -0.5, step: 0.1, steps: 15, absolute: false, bounded: false },
+        weighted: Ladder { top: 31, first: -0.9, step: 0.05, steps: 36, absolute: false, bounded: true },
+        steady: true,
+        mean_squares: 2.0,
+        top: 63,
+        cap: 63,
+    };
+    const D: usize = D;
+    const DMIN: usize = DMIN;
+
+    fn put_scales(scales: &[u8; 8], mins: &[u8; 8], block: &mut [u8; BYTES]) {
+        block[SCALES].copy_from_slice(&pack::k4_scales(scales, mins));
+    }
+
+    fn scale_min(block: &[u8; BYTES], group: usize) -> (u8, u8) {
+        k4_scale_min(group, super::part(block, SCALES))
+    }
+
+    fn put_codes(codes: &[u8; LEN], block: &mut [u8; BYTES]) {
+        pack::put_nibbles(codes, &mut block[QS]);
+        pack::put_bit(codes, 4, &mut block[QH]);
     }
 }

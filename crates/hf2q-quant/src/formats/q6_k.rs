@@ -9,6 +9,11 @@
 
 use std::ops::Range;
 
+use crate::half::f32_to_f16;
+use crate::lanes::Simd;
+use crate::search::EMPTY;
+use crate::super_block::{self, Batch, Grid, SuperBlock, pack, signed};
+
 /// Values of a block.
 pub const LEN: usize = 256;
 /// Bytes of a block.
@@ -37,4 +42,60 @@ pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
             *out = scale * f32::from(q as i8 - 32);
         }
     }
+}
+
+/// Encodes whole blocks of finite values. A block whose scale is beyond half precision gets one that is not finite.
+pub(crate) fn quantize(x: &[f32], out: &mut [u8]) {
+    super_block::encode::<Format, BYTES>(x, None, out);
+}
+
+/// The same for rows of values with the importance of their columns.
+pub(crate) fn quantize_weighted(x: &[f32], weights: &[f32], out: &mut [u8]) {
+    super_block::encode::<Format, BYTES>(x, Some(weights), out);
+}
+
+struct Format;
+
+/// Codes are `-TOP .. TOP`.
+const TOP: u8 = 32;
+
+impl SuperBlock<BYTES> for Format {
+    #[inline(always)]
+    fn encode<S: Simd>(s: S, batch: &Batch<'_>, blocks: &mut [[u8; BYTES]]) {
+        let (fits, scales) = signed::fit(s, batch.x, batch.importance, TOP);
+        let scales = signed::quantize_scales(s, &scales, (128, 127), EMPTY);
+        let (unit, empty) = (scales.unit.to_array(), scales.empty.bits());
+        let mut grid = Grid::new();
+        for (lane, block) in blocks.iter_mut().enumerate() {
+            let d = f32_to_f16(unit[lane]);
+            let mut codes = [0; 16];
+            for (code, all) in codes.iter_mut().zip(&scales.codes) {
+                *code = all[lane] as i8;
+            }
+            signed::set_scales(&mut grid, lane, d, &codes);
+            for (byte, code) in block[SCALES].iter_mut().zip(codes) {
+                *byte = code as u8;
+            }
+            block[D..D + 2].copy_from_slice(&d.to_le_bytes());
+        }
+        signed::keep(s, batch, &fits, &mut grid);
+        for (lane, block) in blocks.iter_mut().enumerate() {
+            if empty & (1 << lane) != 0 {
+                block.fill(0);
+                continue;
+            }
+            let codes = grid.codes(s, batch, lane, (-i32::from(TOP), i32::from(TOP) - 1));
+            put_codes(&codes, block);
+        }
+    }
+}
+
+fn put_codes(codes: &[u8; LEN], block: &mut [u8; BYTES]) {
+    for (half, codes) in codes.as_chunks::<128>().0.iter().enumerate() {
+        let ql = &mut block[QL][half * 64..][..64];
+        for (l, out) in ql.iter_mut().enumerate() {
+            *out = (codes[l] & 15) | (codes[l + 64] << 4);
+        }
+    }
+    pack::put_pairs(&codes.map(|code| code >> 4), &mut block[QH]);
 }
