@@ -17,6 +17,7 @@ mod record;
 mod rows;
 mod source;
 mod tokenizer;
+mod verify;
 
 pub use checkpoint::{Checkpoint, CheckpointTensor};
 pub use deviation::Deviation;
@@ -27,3 +28,4 @@ pub use plan::{Options, Plan, Progress, Summary, convert};
 pub use recipe::{Overrides, Recipe};
 pub use record::{Record, Why};
 pub use source::Source;
+pub use verify::{ModelCheck, Problem, Verification, Verified, check_model, verify};

@@ -6,3 +6,5 @@ mod convert;
 mod damaged;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod verify;
