@@ -83,6 +83,10 @@ fn vocabulary(folder: &Folder, json: &Json, size: usize) -> Result<Vocabulary, C
             let what = format!("token {token:?} with id {id:?}");
             unsupported(folder, what, "ids must be below vocab_size of config.json")
         })?;
+        if types[index] != token_type::UNUSED && tokens[index] != token {
+            let what = format!("id {index} of two tokens, {:?} and {token:?},", tokens[index]);
+            return Err(unsupported(folder, what, "each id names one token"));
+        }
         tokens[index] = token.to_owned();
         types[index] = kind;
         Ok::<(), ConvertError>(())

@@ -165,3 +165,13 @@ fn a_pre_tokenizer_without_steps_is_refused() {
     std::fs::write(&path, json.to_string()).unwrap();
     copy.refused(&["tokenizer.json", "pre_tokenizer", "byte-level"]);
 }
+
+#[test]
+fn two_tokens_with_one_id_are_refused() {
+    let copy = edited(|_| {});
+    let path = copy.dir.path().join("tokenizer.json");
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    json["model"]["vocab"]["another"] = serde_json::json!(5);
+    std::fs::write(&path, json.to_string()).unwrap();
+    copy.refused(&["tokenizer.json", "id 5 of two tokens", "\"another\""]);
+}
