@@ -1,13 +1,8 @@
 //! The search for the scale of 32 values over the uneven levels of `iq4_nl` and `iq4_xs`, in lanes.
 
+use crate::groups::{LEN, Side};
 use crate::lanes::{Floats, Ints, LANES, Mask, Simd};
 use crate::layout::KVALUES_IQ4NL;
-
-/// Values of a group.
-pub(crate) const LEN: usize = 32;
-
-/// Sixteen groups side by side: element `j` holds value `j` of each.
-pub(crate) type Side = [[f32; LANES]; LEN];
 
 /// Levels, in order.
 const LEVELS: [f32; LANES] = levels();
@@ -217,58 +212,4 @@ pub(crate) fn pack<S: Simd>(s: S, x: &Side, inverse: Floats<S>, packed: &mut [[u
         let high = high + high;
         (low + high + high).store_bytes(packed);
     }
-}
-
-/// Weights of sixteen groups without importance: the squares of the values.
-#[inline(always)]
-pub(crate) fn squares<S: Simd>(s: S, x: &Side, weights: &mut Side) {
-    for (x, weight) in x.iter().zip(weights) {
-        let x = Floats::load(s, x);
-        (x * x).store(weight);
-    }
-}
-
-/// Turns importance into weights: times the root of what is typical of the block (`sigma2`) plus the square of
-/// the value. `squares` marks lanes that take the squares of the values instead.
-#[inline(always)]
-pub(crate) fn weigh<S: Simd>(s: S, x: &Side, sigma2: Floats<S>, squares: Mask<S>, weights: &mut Side) {
-    for (x, weight) in x.iter().zip(weights) {
-        let x = Floats::load(s, x);
-        let importance = Floats::load(s, weight);
-        squares.select(x * x, importance * (sigma2 + x * x).sqrt()).store(weight);
-    }
-}
-
-/// Sixteen groups from the given one on, side by side; behind the last comes the first.
-#[inline(always)]
-pub(crate) fn side(x: &[f32], first: usize) -> Side {
-    let groups = x.as_chunks::<LEN>().0;
-    let mut out = [[0.0; LANES]; LEN];
-    for lane in 0..LANES {
-        for (out, &x) in out.iter_mut().zip(&groups[(first + lane) % groups.len()]) {
-            out[lane] = x;
-        }
-    }
-    out
-}
-
-/// Lanes whose values are all zero.
-#[inline(always)]
-pub(crate) fn all_zero<S: Simd>(s: S, x: &Side) -> Mask<S> {
-    let mut most = Floats::splat(s, 0.0);
-    for x in x {
-        most = most.max(Floats::load(s, x).abs());
-    }
-    most.equal(Floats::splat(s, 0.0))
-}
-
-/// Sums of the squares, in the order of the values.
-#[inline(always)]
-pub(crate) fn sum_of_squares<S: Simd>(s: S, x: &Side) -> Floats<S> {
-    let mut sum = Floats::splat(s, 0.0);
-    for x in x {
-        let x = Floats::load(s, x);
-        sum = sum + x * x;
-    }
-    sum
 }

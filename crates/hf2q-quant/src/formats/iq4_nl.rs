@@ -7,9 +7,10 @@
 
 use std::ops::Range;
 
+use crate::groups::{self, Side};
 use crate::lanes::{Floats, Kernel, LANES, Simd, dispatch};
 use crate::layout::KVALUES_IQ4NL;
-use crate::levels::{self, Search, Side};
+use crate::levels::{self, Search};
 
 /// Values of a block.
 pub const LEN: usize = 32;
@@ -58,7 +59,7 @@ impl Kernel for Encode<'_> {
         let batches = self.x.chunks(LANES * LEN).zip(self.out.chunks_mut(LANES * BYTES));
         for (number, (x, out)) in batches.enumerate() {
             let first = number * LANES;
-            let (x, weights) = (levels::side(x, 0), self.weights.map(|weights| levels::side(weights, first)));
+            let (x, weights) = (groups::side(x, 0), self.weights.map(|weights| groups::side(weights, first)));
             encode_batch(s, &mut search, &x, weights.as_ref(), out);
         }
     }
@@ -68,11 +69,11 @@ impl Kernel for Encode<'_> {
 fn encode_batch<S: Simd>(s: S, search: &mut Search, x: &Side, weights: Option<&Side>, out: &mut [u8]) {
     let mut side = [[0.0; LANES]; LEN];
     match weights {
-        None => levels::squares(s, x, &mut side),
+        None => groups::squares(s, x, &mut side),
         Some(weights) => {
             side = *weights;
-            let sigma2 = levels::sum_of_squares(s, x) * Floats::splat(s, 2.0 / LEN as f32);
-            levels::weigh(s, x, sigma2, levels::all_zero(s, weights), &mut side);
+            let sigma2 = groups::sum_of_squares(s, x) * Floats::splat(s, 2.0 / LEN as f32);
+            groups::weigh(s, x, sigma2, groups::all_zero(s, weights), &mut side);
         }
     }
     let zero = Floats::splat(s, 0.0);

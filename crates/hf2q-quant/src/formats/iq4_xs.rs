@@ -9,9 +9,10 @@
 
 use std::ops::Range;
 
+use crate::groups::{self, Side};
 use crate::lanes::{Floats, Ints, Kernel, LANES, Simd, dispatch};
 use crate::layout::KVALUES_IQ4NL;
-use crate::levels::{self, Search, Side};
+use crate::levels::{self, Search};
 
 /// Values of a block.
 pub const LEN: usize = 256;
@@ -46,7 +47,7 @@ pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
 pub(crate) const LIMIT: f32 = 4.0 * 32.0 * 127.0 * super::F16_OVERFLOW;
 
 /// Groups of a block.
-const GROUPS: usize = LEN / levels::LEN;
+const GROUPS: usize = LEN / groups::LEN;
 
 /// Blocks searched at once.
 const BATCH: usize = LANES / GROUPS;
@@ -75,12 +76,12 @@ impl Kernel for Encode<'_> {
         let mut search = Search::new();
         let batches = self.x.chunks(BATCH * LEN).zip(self.out.chunks_mut(BATCH * BYTES));
         for (number, (values, out)) in batches.enumerate() {
-            let x = levels::side(values, 0);
-            let mut weights = [[0.0; LANES]; levels::LEN];
+            let x = groups::side(values, 0);
+            let mut weights = [[0.0; LANES]; groups::LEN];
             match self.weights {
-                None => levels::squares(s, &x, &mut weights),
+                None => groups::squares(s, &x, &mut weights),
                 Some(importance) => {
-                    weights = levels::side(importance, number * LANES);
+                    weights = groups::side(importance, number * LANES);
                     weigh(s, values, &x, &mut weights);
                 }
             }
@@ -93,7 +94,7 @@ impl Kernel for Encode<'_> {
 /// Turns importance into weights.
 #[inline(always)]
 fn weigh<S: Simd>(s: S, values: &[f32], x: &Side, weights: &mut Side) {
-    let zero = levels::all_zero(s, weights).bits();
+    let zero = groups::all_zero(s, weights).bits();
     let mut sigma2 = [0.0; LANES];
     let mut squares = [0; LANES];
     for (block, values) in values.as_chunks::<LEN>().0.iter().enumerate() {
@@ -107,7 +108,7 @@ fn weigh<S: Simd>(s: S, values: &[f32], x: &Side, weights: &mut Side) {
         squares[lanes].fill(i32::from(is_zero));
     }
     let squares = Ints::load(s, &squares).equal(Ints::splat(s, 1));
-    levels::weigh(s, x, Floats::load(s, &sigma2), squares, weights);
+    groups::weigh(s, x, Floats::load(s, &sigma2), squares, weights);
 }
 
 /// Writes blocks under the scales of their groups, which become multiples of a scale of the block.
@@ -122,7 +123,7 @@ fn encode_batch<S: Simd>(s: S, x: &Side, scales: Floats<S>, out: &mut [u8]) {
     let steps = (inverse * scales).nearest_int().min(Ints::splat(s, 31)).max(Ints::splat(s, -32));
     let scales = unit * steps.to_floats();
     let inverse = scales.equal(zero).select(zero, one / scales);
-    let mut packed = [[0; LANES]; levels::LEN / 2];
+    let mut packed = [[0; LANES]; groups::LEN / 2];
     levels::pack(s, x, inverse, &mut packed);
     let (unit, steps) = (unit.to_array(), steps.to_array());
     for (number, block) in out.as_chunks_mut::<BYTES>().0.iter_mut().enumerate() {

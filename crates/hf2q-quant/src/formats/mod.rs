@@ -18,6 +18,8 @@ pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
 
+use crate::lanes::LANES;
+
 /// From this magnitude on, rounding to half precision gives infinity.
 const F16_OVERFLOW: f32 = 65520.0;
 
@@ -94,4 +96,23 @@ fn put_fifths(codes: &[u8; 32], out: &mut [u8]) {
     for ((q, low), high) in qs.iter_mut().zip(low).zip(high) {
         *q = (low & 15) | (high << 4);
     }
+}
+
+/// Writes 32 codes of four bits: byte `j` holds code `j` low, code `j + 16` high.
+#[inline(always)]
+fn put_nibbles(codes: &[u8; 32], out: &mut [u8]) {
+    let (low, high) = codes.split_at(16);
+    for ((q, low), high) in out.iter_mut().zip(low).zip(high) {
+        *q = low | (high << 4);
+    }
+}
+
+/// The codes of one of sixteen groups.
+#[inline(always)]
+fn lane<const LEN: usize>(codes: &[[u8; LANES]; LEN], lane: usize) -> [u8; LEN] {
+    let mut out = [0; LEN];
+    for (out, codes) in out.iter_mut().zip(codes) {
+        *out = codes[lane];
+    }
+    out
 }

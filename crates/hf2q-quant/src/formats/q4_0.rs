@@ -7,6 +7,11 @@
 
 use std::ops::Range;
 
+use crate::groups::Side;
+use crate::lanes::{Floats, LANES, Simd};
+use crate::search::symmetric;
+use crate::weighted::{self, Weighted};
+
 /// Values of a block.
 pub const LEN: usize = 32;
 /// Bytes of a block.
@@ -49,4 +54,31 @@ pub fn quantize_block(x: &[f32; LEN], block: &mut [u8; BYTES]) {
 /// Nearest code to a value in units of the scale; halves go up.
 fn code(v: f32) -> u8 {
     ((v + 8.5) as i32).min(15) as u8
+}
+
+/// Encodes whole rows of finite values with a weight for each column.
+pub(crate) fn quantize_weighted(x: &[f32], weights: &[f32], out: &mut [u8]) {
+    weighted::encode::<Format, BYTES>(x, weights, out);
+}
+
+struct Format;
+
+impl Weighted<BYTES> for Format {
+    #[inline(always)]
+    fn encode<S: Simd>(s: S, x: &Side, weights: &Side, blocks: &mut [[u8; BYTES]]) {
+        let fit = symmetric(s, x, Some(weights), 8);
+        let scales = fit.scale.to_array();
+        let mut codes = [[0; LANES]; LEN];
+        for (x, codes) in x.iter().zip(&mut codes) {
+            fit.codes(s, Floats::load(s, x)).store_bytes(codes);
+        }
+        for (lane, block) in blocks.iter_mut().enumerate() {
+            super::put_half(block, D, scales[lane]);
+            super::put_nibbles(&super::lane(&codes, lane), &mut block[QS]);
+        }
+    }
+
+    fn encode_unimportant(x: &[f32; LEN], block: &mut [u8; BYTES]) {
+        quantize_block(x, block);
+    }
 }

@@ -9,6 +9,11 @@
 
 use std::ops::Range;
 
+use crate::groups::Side;
+use crate::lanes::{Floats, LANES, Simd};
+use crate::search::{Ladder, affine};
+use crate::weighted::{self, Weighted};
+
 /// Values of a block.
 pub const LEN: usize = 32;
 /// Bytes of a block.
@@ -45,4 +50,35 @@ pub fn quantize_block(x: &[f32; LEN], block: &mut [u8; BYTES]) {
     super::put_half(block, D, d);
     super::put_half(block, M, min);
     super::put_fifths(&codes, &mut block[4..]);
+}
+
+/// Scales that a search tries.
+const LADDER: Ladder = Ladder { top: 31, first: -0.9, step: 0.05, steps: 36, absolute: false, bounded: true };
+
+/// Encodes whole rows of finite values with a weight for each column.
+pub(crate) fn quantize_weighted(x: &[f32], weights: &[f32], out: &mut [u8]) {
+    weighted::encode::<Format, BYTES>(x, weights, out);
+}
+
+struct Format;
+
+impl Weighted<BYTES> for Format {
+    #[inline(always)]
+    fn encode<S: Simd>(s: S, x: &Side, weights: &Side, blocks: &mut [[u8; BYTES]]) {
+        let fit = affine(s, x, weights, LADDER);
+        let (scales, minimums) = (fit.scale.to_array(), (-fit.below).to_array());
+        let mut codes = [[0; LANES]; LEN];
+        for (x, codes) in x.iter().zip(&mut codes) {
+            fit.codes(s, Floats::load(s, x), LADDER).store_bytes(codes);
+        }
+        for (lane, block) in blocks.iter_mut().enumerate() {
+            super::put_half(block, D, scales[lane]);
+            super::put_half(block, M, minimums[lane]);
+            super::put_fifths(&super::lane(&codes, lane), &mut block[QH.start..]);
+        }
+    }
+
+    fn encode_unimportant(_: &[f32; LEN], _: &mut [u8; BYTES]) {
+        // The search keeps its first fit.
+    }
 }
