@@ -6,6 +6,7 @@
 
 mod checkpoint;
 mod deviation;
+mod encoding;
 mod error;
 mod folder;
 mod importance;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use hf2q_gguf::{GgufWriter, TensorType};
 
 use crate::deviation::Deviation;
+use crate::encoding::Encoding;
 use crate::error::ConvertError;
 use crate::ordered::ordered;
 use crate::plan::Progress;
@@ -18,6 +19,7 @@ const TASK_VALUES: usize = 1 << 17;
 pub(crate) struct Job<'a> {
     pub(crate) tensor: &'a SourceTensor,
     pub(crate) ty: TensorType,
+    pub(crate) encoding: &'a Encoding,
 }
 
 /// Some rows of one matrix of one job.
@@ -109,7 +111,8 @@ impl Job<'_> {
             |source| ConvertError::Encode { tensor: self.tensor.name.clone(), row: rows.start, source };
         out.values.clear();
         self.tensor.rows.read(rows.clone(), &mut out.values).map_err(failed)?;
-        hf2q_quant::quantize(self.ty, &out.values, &mut out.bytes).map_err(failed)?;
+        let matrix = rows.start / self.tensor.rows.per_part().max(1);
+        self.encoding.encode(self.ty, matrix, &out.values, &mut out.bytes).map_err(failed)?;
         if measure {
             out.decoded.resize(out.values.len(), 0.0);
             hf2q_quant::dequantize(self.ty, &out.bytes, &mut out.decoded).map_err(failed)?;

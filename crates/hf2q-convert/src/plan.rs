@@ -4,7 +4,9 @@ use std::path::Path;
 
 use hf2q_gguf::{GgufWriter, Metadata, TensorSpec, TensorType, Value};
 
+use crate::encoding::{self, Encoding};
 use crate::error::ConvertError;
+use crate::importance::Importance;
 use crate::pipeline::{self, Job};
 use crate::recipe::{Candidate, Choice, Facts, Overrides, Recipe, choose};
 use crate::record::{Record, Why};
@@ -17,6 +19,11 @@ pub struct Options {
     pub recipe: Recipe,
     /// Changes to the recipe.
     pub overrides: Overrides,
+    /// Which columns matter more than others, with the name of the file that says so.
+    pub importance: Option<(String, Importance)>,
+    /// Encode weights that lie on the lattice of `q4_0`, as training for that format leaves them, without loss. The usual
+    /// encoder would move them.
+    pub lattice: bool,
     /// Start a new file after this many bytes; `None`: one file.
     pub split_bytes: Option<u64>,
     /// Measure how far the written values lie from the source.
@@ -31,6 +38,8 @@ impl Options {
         Self {
             recipe,
             overrides: Overrides::default(),
+            importance: None,
+            lattice: true,
             split_bytes: None,
             measure: false,
             refuse_fallback: false,
@@ -64,21 +73,29 @@ pub struct Plan<'a> {
     source: &'a Source,
     options: Options,
     choices: Vec<Choice>,
+    encodings: Vec<Encoding>,
     warnings: Vec<String>,
 }
 
 impl<'a> Plan<'a> {
-    /// Decides the types. No weights are read.
+    /// Decides the types. Of the weights only a sample is read, to know the lattice of `q4_0`.
     ///
     /// # Errors
-    /// An override that fits no tensor's rows, or a fallback where they are refused.
+    /// An override that fits no tensor's rows, a fallback where they are refused, or importance of another model.
     pub fn new(source: &'a Source, options: Options) -> Result<Self, ConvertError> {
         let candidates: Vec<Candidate<'_>> = source.tensors.iter().map(candidate).collect();
         let facts = Facts::from_config(&source.config);
-        let choices = choose(&options.recipe, &facts, &options.overrides, false, &candidates)?;
+        let weighted = options.importance.is_some();
+        let mut choices = choose(&options.recipe, &facts, &options.overrides, weighted, &candidates)?;
         let mut warnings = source.warnings.clone();
+        let importance = options.importance.as_ref().map(|(_, importance)| importance);
+        warnings.extend(importance.into_iter().flat_map(Importance::warnings).cloned());
+        let mut encodings = Encoding::with(importance, source, &choices, &mut warnings)?;
+        if options.lattice && options.recipe.base() == TensorType::Q4_0 {
+            encoding::find_lattice(source, &mut choices, &mut encodings, &mut warnings)?;
+        }
         fallbacks(source, &choices, options.refuse_fallback, &mut warnings)?;
-        Ok(Self { source, options, choices, warnings })
+        Ok(Self { source, options, choices, encodings, warnings })
     }
 
     /// What will become of each tensor.
@@ -106,13 +123,9 @@ impl<'a> Plan<'a> {
             None => GgufWriter::create(output, metadata, specs)?,
         };
         writer.protect(&self.source.inputs)?;
-        let jobs: Vec<Job<'_>> = self
-            .source
-            .tensors
-            .iter()
-            .zip(&self.choices)
-            .map(|(tensor, c)| Job { tensor, ty: c.ty })
-            .collect();
+        let pairs = self.source.tensors.iter().zip(&self.choices).zip(&self.encodings);
+        let jobs: Vec<Job<'_>> =
+            pairs.map(|((tensor, choice), encoding)| Job { tensor, ty: choice.ty, encoding }).collect();
         let deviations = pipeline::write(&jobs, self.options.measure, &mut writer, progress)?;
         if self.options.measure {
             for (record, deviation) in records.iter_mut().zip(&deviations) {
@@ -126,6 +139,9 @@ impl<'a> Plan<'a> {
         let mut metadata = self.source.metadata.clone();
         metadata.insert("general.file_type", Value::U32(self.options.recipe.file_type()));
         metadata.insert("general.quantization_version", Value::U32(2));
+        if let Some((file, importance)) = &self.options.importance {
+            importance.note(file, &mut metadata);
+        }
         metadata
     }
 }

@@ -35,6 +35,8 @@ pub enum Why {
         /// That type.
         wanted: TensorType,
     },
+    /// Its values lie on the lattice of `q4_0` already, so that type keeps them exactly.
+    Lattice,
     /// It is not quantized: norms, scalars, routers, or a recipe of floats.
     Kept,
 }

@@ -113,6 +113,7 @@ fn reason(why: Why) -> String {
         Why::Mixture => "mixture".to_owned(),
         Why::Override => "as asked".to_owned(),
         Why::Fallback { wanted } => format!("rows do not fit {wanted}"),
+        Why::Lattice => "trained for it".to_owned(),
         Why::Kept => "kept".to_owned(),
     }
 }
