@@ -125,23 +125,11 @@ fn encoder(ty: TensorType) -> Option<Encoder> {
         TensorType::F32 => (fp32::LIMIT, fp32::quantize, None),
         TensorType::F16 => (f16::LIMIT, f16::quantize, None),
         TensorType::Bf16 => (bf16::LIMIT, bf16::quantize, None),
-        TensorType::Q4_0 => {
-            (q4_0::LIMIT, |x, out| encode_blocks(x, out, q4_0::quantize_block), Some(q4_0::quantize_weighted))
-        }
-        TensorType::Q4_1 => (
-            f32::INFINITY,
-            |x, out| encode_blocks(x, out, q4_1::quantize_block),
-            Some(q4_1::quantize_weighted),
-        ),
-        TensorType::Q5_0 => {
-            (q5_0::LIMIT, |x, out| encode_blocks(x, out, q5_0::quantize_block), Some(q5_0::quantize_weighted))
-        }
-        TensorType::Q5_1 => (
-            f32::INFINITY,
-            |x, out| encode_blocks(x, out, q5_1::quantize_block),
-            Some(q5_1::quantize_weighted),
-        ),
-        TensorType::Q8_0 => (q8_0::LIMIT, |x, out| encode_blocks(x, out, q8_0::quantize_block), None),
+        TensorType::Q4_0 => (q4_0::LIMIT, q4_0::quantize, Some(q4_0::quantize_weighted)),
+        TensorType::Q4_1 => (f32::INFINITY, q4_1::quantize, Some(q4_1::quantize_weighted)),
+        TensorType::Q5_0 => (q5_0::LIMIT, q5_0::quantize, Some(q5_0::quantize_weighted)),
+        TensorType::Q5_1 => (f32::INFINITY, q5_1::quantize, Some(q5_1::quantize_weighted)),
+        TensorType::Q8_0 => (q8_0::LIMIT, q8_0::quantize, None),
         TensorType::Q2K => (f32::INFINITY, q2_k::quantize, Some(q2_k::quantize_weighted)),
         TensorType::Q3K => (f32::INFINITY, q3_k::quantize, Some(q3_k::quantize_weighted)),
         TensorType::Q4K => (f32::INFINITY, q4_k::quantize, Some(q4_k::quantize_weighted)),
@@ -149,7 +137,7 @@ fn encoder(ty: TensorType) -> Option<Encoder> {
         TensorType::Q6K => (f32::INFINITY, q6_k::quantize, Some(q6_k::quantize_weighted)),
         TensorType::Iq4Nl => (iq4_nl::LIMIT, iq4_nl::quantize, Some(iq4_nl::quantize_weighted)),
         TensorType::Iq4Xs => (iq4_xs::LIMIT, iq4_xs::quantize, Some(iq4_xs::quantize_weighted)),
-        TensorType::Mxfp4 => (mxfp4::LIMIT, |x, out| encode_blocks(x, out, mxfp4::quantize_block), None),
+        TensorType::Mxfp4 => (mxfp4::LIMIT, mxfp4::quantize, None),
         _ => return None,
     };
     Some(Encoder { limit, encode, weighted })

@@ -7,11 +7,14 @@
 //! byte for byte. Everything here is plain serial code over slices: callers cut rows among threads.
 
 mod check;
+mod direct;
 mod dispatch;
 mod error;
+pub mod float8;
 mod formats;
 mod groups;
 pub mod half;
+pub mod kv;
 mod lanes;
 pub mod lattice;
 pub mod layout;

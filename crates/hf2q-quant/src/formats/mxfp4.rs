@@ -7,6 +7,9 @@
 
 use std::ops::Range;
 
+use crate::direct::{self, Direct, Values};
+use crate::lanes::{Floats, Ints, Simd};
+
 use crate::layout::{KVALUES_MXFP4, e8m0_half};
 
 /// Values of a block.
@@ -73,15 +76,46 @@ fn floor_log2(magnitude: f32) -> i32 {
     ((bits + steps) >> 23) as i32 - offset
 }
 
+/// Midpoints between the levels.
+const STEPS: [f32; 7] = [0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0];
+
 /// Nearest code, of two equally near the one nearer to zero. Only the code of +0 is used for zero.
 #[inline(always)]
 fn code(v: f32, d: f32) -> u8 {
-    /// Midpoints between the levels.
-    const STEPS: [f32; 7] = [0.5, 1.5, 2.5, 3.5, 5.0, 7.0, 10.0];
     let magnitude = v.abs();
     let mut code = 0;
     for step in STEPS {
         code += u8::from(magnitude > step * d);
     }
     if v < 0.0 && code > 0 { code | 8 } else { code }
+}
+
+/// Encodes blocks of finite values below the limit.
+pub(crate) fn quantize(x: &[f32], out: &mut [u8]) {
+    direct::encode::<Format, BYTES>(x, out);
+}
+
+struct Format;
+
+impl Direct<BYTES> for Format {
+    #[inline(always)]
+    fn encode<S: Simd>(values: &Values<'_, S>, block: &mut [u8; BYTES]) {
+        let e = exponent(values.most());
+        block[E] = e;
+        let d = e8m0_half(e);
+        let [low, high] = values.halves();
+        direct::put_nibbles([codes(values, low, d), codes(values, high, d)], &mut block[QS]);
+    }
+}
+
+/// Nearest codes of half a block.
+#[inline(always)]
+fn codes<S: Simd>(values: &Values<'_, S>, x: Floats<S>, d: f32) -> Ints<S> {
+    let (magnitude, one) = (x.abs(), values.splat_int(1));
+    let below_zero = x.less(values.splat(-STEPS[0] * d));
+    let mut code = below_zero.select_ints(values.splat_int(8), values.splat_int(0));
+    for step in STEPS {
+        code = magnitude.more(values.splat(step * d)).select_ints(code + one, code);
+    }
+    code
 }

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use crate::direct::{self, Direct, Values};
 use crate::groups::Side;
 use crate::lanes::{Floats, LANES, Simd};
 use crate::search::symmetric;
@@ -56,6 +57,11 @@ fn code(v: f32) -> u8 {
     ((v + 8.5) as i32).min(15) as u8
 }
 
+/// Encodes blocks of finite values below the limit.
+pub(crate) fn quantize(x: &[f32], out: &mut [u8]) {
+    direct::encode::<Format, BYTES>(x, out);
+}
+
 /// Encodes whole rows of finite values with a weight for each column.
 pub(crate) fn quantize_weighted(x: &[f32], weights: &[f32], out: &mut [u8]) {
     weighted::encode::<Format, BYTES>(x, weights, out);
@@ -80,5 +86,19 @@ impl Weighted<BYTES> for Format {
 
     fn encode_unimportant(x: &[f32; LEN], block: &mut [u8; BYTES]) {
         quantize_block(x, block);
+    }
+}
+
+impl Direct<BYTES> for Format {
+    #[inline(always)]
+    fn encode<S: Simd>(values: &Values<'_, S>, block: &mut [u8; BYTES]) {
+        let d = values.extreme() / -8.0;
+        super::put_half(block, D, d);
+        let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+        let (inverse, middle) = if inverse.is_infinite() { (0.0, 0.0) } else { (inverse, 8.5) };
+        let (inverse, middle) = (values.splat(inverse), values.splat(middle));
+        let [low, high] = values.halves();
+        let codes = direct::codes([low * inverse + middle, high * inverse + middle], values.splat_int(15));
+        direct::put_nibbles(codes, &mut block[QS]);
     }
 }

@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 
+use crate::direct::{self, Direct, Values};
 use crate::groups::Side;
 use crate::lanes::{Floats, LANES, Simd};
 use crate::search::{Ladder, affine};
@@ -54,6 +55,11 @@ fn code(v: f32) -> u8 {
     ((v + 0.5) as i32).min(15) as u8
 }
 
+/// Encodes blocks of finite values.
+pub(crate) fn quantize(x: &[f32], out: &mut [u8]) {
+    direct::encode::<Format, BYTES>(x, out);
+}
+
 /// Scales that a search tries.
 const LADDER: Ladder = Ladder { top: 15, first: -0.9, step: 0.05, steps: 36, absolute: false, bounded: true };
 
@@ -82,5 +88,22 @@ impl Weighted<BYTES> for Format {
 
     fn encode_unimportant(_: &[f32; LEN], _: &mut [u8; BYTES]) {
         // The search keeps its first fit.
+    }
+}
+
+impl Direct<BYTES> for Format {
+    #[inline(always)]
+    fn encode<S: Simd>(values: &Values<'_, S>, block: &mut [u8; BYTES]) {
+        let (min, max) = values.range();
+        let d = (max - min) / 15.0;
+        super::put_half(block, D, d);
+        super::put_half(block, M, min);
+        let (inverse, min, half) = (values.splat(super::inverse(d)), values.splat(min), values.splat(0.5));
+        let [low, high] = values.halves();
+        let codes = direct::codes(
+            [(low - min) * inverse + half, (high - min) * inverse + half],
+            values.splat_int(15),
+        );
+        direct::put_nibbles(codes, &mut block[QS]);
     }
 }

@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 
+use crate::direct::{self, Direct, Values};
 use crate::groups::Side;
 use crate::lanes::{Floats, LANES, Simd};
 use crate::search::{Ladder, affine};
@@ -52,6 +53,11 @@ pub fn quantize_block(x: &[f32; LEN], block: &mut [u8; BYTES]) {
     super::put_fifths(&codes, &mut block[4..]);
 }
 
+/// Encodes blocks of finite values.
+pub(crate) fn quantize(x: &[f32], out: &mut [u8]) {
+    direct::encode::<Format, BYTES>(x, out);
+}
+
 /// Scales that a search tries.
 const LADDER: Ladder = Ladder { top: 31, first: -0.9, step: 0.05, steps: 36, absolute: false, bounded: true };
 
@@ -80,5 +86,22 @@ impl Weighted<BYTES> for Format {
 
     fn encode_unimportant(_: &[f32; LEN], _: &mut [u8; BYTES]) {
         // The search keeps its first fit.
+    }
+}
+
+impl Direct<BYTES> for Format {
+    #[inline(always)]
+    fn encode<S: Simd>(values: &Values<'_, S>, block: &mut [u8; BYTES]) {
+        let (min, max) = values.range();
+        let d = (max - min) / 31.0;
+        super::put_half(block, D, d);
+        super::put_half(block, M, min);
+        let (inverse, min, half) = (values.splat(super::inverse(d)), values.splat(min), values.splat(0.5));
+        let [low, high] = values.halves();
+        let codes = direct::codes(
+            [(low - min) * inverse + half, (high - min) * inverse + half],
+            values.splat_int(31),
+        );
+        direct::put_fifths(values.s(), codes, &mut block[QH.start..]);
     }
 }

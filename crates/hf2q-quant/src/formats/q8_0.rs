@@ -7,6 +7,9 @@
 
 use std::ops::Range;
 
+use crate::direct::{self, Direct, Values};
+use crate::lanes::{LANES, Simd};
+
 /// Values of a block.
 pub const LEN: usize = 32;
 /// Bytes of a block.
@@ -30,19 +33,40 @@ pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
 /// Encodes one block of finite values below the limit.
 pub fn quantize_block(x: &[f32; LEN], block: &mut [u8; BYTES]) {
     let d = super::max_magnitude(x) / 127.0;
-    block[D..D + 2].copy_from_slice(&crate::half::f32_to_f16(d).to_le_bytes());
-    let mut inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
-    if inverse.is_infinite() {
-        // Values so small decode to zero whatever the code. The reference leaves code 0.
-        inverse = 0.0;
-    }
+    super::put_half(block, D, d);
+    // Values so small that the inverse is infinite decode to zero whatever the code. The reference leaves code 0.
+    let inverse = super::inverse(d);
     for (q, v) in block[QS].iter_mut().zip(x) {
         *q = round(v * inverse) as u8;
     }
 }
 
-/// Nearest integer, halves away from zero. The addend is the largest number below one half, so that the number
-/// below one half does not round up; truncation does the rest.
+/// What is added before the fraction is cut off, for halves to go away from zero. The largest number below one
+/// half, so that this number itself does not round up.
+const BELOW_HALF: f32 = 0.499_999_97;
+
+/// Nearest integer, halves away from zero.
 fn round(v: f32) -> i8 {
-    (v + 0.499_999_97_f32.copysign(v)) as i32 as i8
+    (v + BELOW_HALF.copysign(v)) as i32 as i8
+}
+
+/// Encodes blocks of finite values below the limit.
+pub(crate) fn quantize(x: &[f32], out: &mut [u8]) {
+    direct::encode::<Format, BYTES>(x, out);
+}
+
+struct Format;
+
+impl Direct<BYTES> for Format {
+    #[inline(always)]
+    fn encode<S: Simd>(values: &Values<'_, S>, block: &mut [u8; BYTES]) {
+        let d = values.most() / 127.0;
+        super::put_half(block, D, d);
+        let (inverse, zero) = (values.splat(super::inverse(d)), values.splat(0.0));
+        let below_half = values.splat(BELOW_HALF);
+        for (x, q) in values.halves().into_iter().zip(block[QS].as_chunks_mut::<LANES>().0) {
+            let v = x * inverse;
+            v.less(zero).select(v - below_half, v + below_half).truncate().store_bytes(q);
+        }
+    }
 }

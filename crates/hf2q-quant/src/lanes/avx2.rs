@@ -3,20 +3,20 @@
 use std::arch::x86_64::*;
 
 use super::isa::Avx2;
-use super::{Kernel, LANES, Simd};
+use super::{LANES, Routine, Simd};
 
-/// Runs a kernel compiled for the instruction set.
+/// Runs a routine compiled for the instruction set.
 #[inline(always)]
 #[expect(unsafe_code, reason = "a function with target features")]
-pub(super) fn enter<K: Kernel>(proof: Avx2, kernel: K) -> K::Output {
+pub(super) fn enter<R: Routine<Avx2>>(proof: Avx2, routine: R) -> R::Output {
     // SAFETY: the proof exists only where detection found the features.
-    unsafe { run(proof, kernel) }
+    unsafe { run(proof, routine) }
 }
 
 #[target_feature(enable = "avx2")]
 #[inline(never)]
-fn run<K: Kernel>(proof: Avx2, kernel: K) -> K::Output {
-    kernel.run(proof)
+fn run<R: Routine<Avx2>>(proof: Avx2, routine: R) -> R::Output {
+    routine.call(proof)
 }
 
 /// Lanes 0..8 and 8..16.
@@ -43,6 +43,35 @@ macro_rules! each {
             unsafe { [$body(a[0]), $body(a[1])] }
         }
     )*};
+}
+
+#[expect(unsafe_code, reason = "intrinsics")]
+impl Avx2 {
+    #[inline(always)]
+    fn transpose8(self, rows: [__m256; 8]) -> [__m256; 8] {
+        let mut quads = rows;
+        for rows in quads.as_chunks_mut::<4>().0 {
+            // SAFETY: `self` exists, so the instructions do; they touch registers only.
+            unsafe {
+                let (a, b) = (_mm256_unpacklo_ps(rows[0], rows[1]), _mm256_unpackhi_ps(rows[0], rows[1]));
+                let (c, d) = (_mm256_unpacklo_ps(rows[2], rows[3]), _mm256_unpackhi_ps(rows[2], rows[3]));
+                // Half `h` of element `k` holds column `4 h + k` of the four rows.
+                rows[0] = _mm256_shuffle_ps::<0x44>(a, c);
+                rows[1] = _mm256_shuffle_ps::<0xee>(a, c);
+                rows[2] = _mm256_shuffle_ps::<0x44>(b, d);
+                rows[3] = _mm256_shuffle_ps::<0xee>(b, d);
+            }
+        }
+        let mut out = rows;
+        for k in 0..4 {
+            // SAFETY: as above.
+            unsafe {
+                out[k] = _mm256_permute2f128_ps::<0x20>(quads[k], quads[k + 4]);
+                out[k + 4] = _mm256_permute2f128_ps::<0x31>(quads[k], quads[k + 4]);
+            }
+        }
+        out
+    }
 }
 
 #[expect(unsafe_code, reason = "intrinsics")]
@@ -73,6 +102,7 @@ impl Simd for Avx2 {
 
     each! {
         sqrt(F) -> F = _mm256_sqrt_ps;
+        truncate(F) -> I = _mm256_cvttps_epi32;
         bits(F) -> I = _mm256_castps_si256;
         from_bits(I) -> F = _mm256_castsi256_ps;
         int_to_float(I) -> F = _mm256_cvtepi32_ps;
@@ -100,9 +130,48 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn min_across(self, a: F) -> f32 {
+        // SAFETY: `self` exists, so the instructions do; they touch registers only.
+        unsafe {
+            let eight = _mm256_min_ps(a[0], a[1]);
+            let four = _mm_min_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_min_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_min_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    #[inline(always)]
+    fn max_across(self, a: F) -> f32 {
+        // SAFETY: `self` exists, so the instructions do; they touch registers only.
+        unsafe {
+            let eight = _mm256_max_ps(a[0], a[1]);
+            let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        }
+    }
+
+    #[inline(always)]
     fn select(self, m: F, a: F, b: F) -> F {
         // SAFETY: `self` exists, so the instructions do; they touch registers only.
         unsafe { [_mm256_blendv_ps(b[0], a[0], m[0]), _mm256_blendv_ps(b[1], a[1], m[1])] }
+    }
+
+    #[inline(always)]
+    fn transpose(self, rows: [F; LANES]) -> [F; LANES] {
+        let mut out = rows;
+        for half in 0..2 {
+            for row_half in 0..2 {
+                let mut square = [rows[0][0]; 8];
+                for (to, from) in square.iter_mut().zip(&rows[row_half * 8..]) {
+                    *to = from[half];
+                }
+                for (column, to) in self.transpose8(square).into_iter().zip(&mut out[half * 8..]) {
+                    to[row_half] = column;
+                }
+            }
+        }
+        out
     }
 
     #[inline(always)]
@@ -181,7 +250,7 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn outline<K: Kernel>(self, kernel: K) -> K::Output {
-        enter(self, kernel)
+    fn outline<R: Routine<Self>>(self, routine: R) -> R::Output {
+        enter(self, routine)
     }
 }

@@ -3,20 +3,20 @@
 use std::arch::x86_64::*;
 
 use super::isa::Avx512;
-use super::{Kernel, LANES, Simd};
+use super::{LANES, Routine, Simd};
 
-/// Runs a kernel compiled for the instruction set.
+/// Runs a routine compiled for the instruction set.
 #[inline(always)]
 #[expect(unsafe_code, reason = "a function with target features")]
-pub(super) fn enter<K: Kernel>(proof: Avx512, kernel: K) -> K::Output {
+pub(super) fn enter<R: Routine<Avx512>>(proof: Avx512, routine: R) -> R::Output {
     // SAFETY: the proof exists only where detection found the features.
-    unsafe { run(proof, kernel) }
+    unsafe { run(proof, routine) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2")]
 #[inline(never)]
-fn run<K: Kernel>(proof: Avx512, kernel: K) -> K::Output {
-    kernel.run(proof)
+fn run<R: Routine<Avx512>>(proof: Avx512, routine: R) -> R::Output {
+    routine.call(proof)
 }
 
 /// Wraps intrinsics that need only the proof `self`.
@@ -45,6 +45,9 @@ impl Simd for Avx512 {
         min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
         max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
         sqrt(a: __m512) -> __m512 = _mm512_sqrt_ps(a);
+        truncate(a: __m512) -> __m512i = _mm512_cvttps_epi32(a);
+        min_across(a: __m512) -> f32 = _mm512_reduce_min_ps(a);
+        max_across(a: __m512) -> f32 = _mm512_reduce_max_ps(a);
         less(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b);
         equal(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b);
         select(m: __mmask16, a: __m512, b: __m512) -> __m512 = _mm512_mask_blend_ps(m, b, a);
@@ -73,6 +76,40 @@ impl Simd for Avx512 {
     fn store(self, v: __m512, to: &mut [f32; LANES]) {
         // SAFETY: the instruction exists; the array holds sixteen values.
         unsafe { _mm512_storeu_ps(to.as_mut_ptr(), v) }
+    }
+
+    #[inline(always)]
+    fn transpose(self, rows: [__m512; LANES]) -> [__m512; LANES] {
+        let mut quads = rows;
+        for rows in quads.as_chunks_mut::<4>().0 {
+            // SAFETY: `self` exists, so the instructions do; they touch registers only.
+            unsafe {
+                let (a, b) = (_mm512_unpacklo_ps(rows[0], rows[1]), _mm512_unpackhi_ps(rows[0], rows[1]));
+                let (c, d) = (_mm512_unpacklo_ps(rows[2], rows[3]), _mm512_unpackhi_ps(rows[2], rows[3]));
+                let (a, b) = (_mm512_castps_pd(a), _mm512_castps_pd(b));
+                let (c, d) = (_mm512_castps_pd(c), _mm512_castps_pd(d));
+                // Quarter `q` of element `k` holds column `4 q + k` of the four rows.
+                rows[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+                rows[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+                rows[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+                rows[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+            }
+        }
+        let mut out = rows;
+        for k in 0..4 {
+            // SAFETY: as above.
+            unsafe {
+                let low_a = _mm512_shuffle_f32x4::<0x44>(quads[k], quads[k + 4]);
+                let high_a = _mm512_shuffle_f32x4::<0xee>(quads[k], quads[k + 4]);
+                let low_b = _mm512_shuffle_f32x4::<0x44>(quads[k + 8], quads[k + 12]);
+                let high_b = _mm512_shuffle_f32x4::<0xee>(quads[k + 8], quads[k + 12]);
+                out[k] = _mm512_shuffle_f32x4::<0x88>(low_a, low_b);
+                out[k + 4] = _mm512_shuffle_f32x4::<0xdd>(low_a, low_b);
+                out[k + 8] = _mm512_shuffle_f32x4::<0x88>(high_a, high_b);
+                out[k + 12] = _mm512_shuffle_f32x4::<0xdd>(high_a, high_b);
+            }
+        }
+        out
     }
 
     #[inline(always)]
@@ -120,7 +157,7 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn outline<K: Kernel>(self, kernel: K) -> K::Output {
-        enter(self, kernel)
+    fn outline<R: Routine<Self>>(self, routine: R) -> R::Output {
+        enter(self, routine)
     }
 }

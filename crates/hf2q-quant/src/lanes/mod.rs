@@ -44,11 +44,16 @@ pub(crate) trait Simd: Copy {
     /// `a > b ? a : b`.
     fn max(self, a: Self::F, b: Self::F) -> Self::F;
     fn sqrt(self, a: Self::F) -> Self::F;
+    fn truncate(self, a: Self::F) -> Self::I;
+    fn min_across(self, a: Self::F) -> f32;
+    fn max_across(self, a: Self::F) -> f32;
     fn less(self, a: Self::F, b: Self::F) -> Self::M;
     fn equal(self, a: Self::F, b: Self::F) -> Self::M;
     fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
     fn bits(self, a: Self::F) -> Self::I;
     fn from_bits(self, a: Self::I) -> Self::F;
+    /// Lane `i` of row `j` becomes lane `j` of row `i`.
+    fn transpose(self, rows: [Self::F; LANES]) -> [Self::F; LANES];
     fn lookup(self, table: &[f32; LANES], index: Self::I) -> Self::F;
 
     fn int_splat(self, x: i32) -> Self::I;
@@ -72,8 +77,8 @@ pub(crate) trait Simd: Copy {
     /// Bit `i` is lane `i`.
     fn mask_bits(self, a: Self::M) -> u16;
 
-    /// Runs a kernel that is compiled once, not at each place that uses it.
-    fn outline<K: Kernel>(self, kernel: K) -> K::Output;
+    /// Runs a routine that is compiled once, not at each place that uses it.
+    fn outline<R: Routine<Self>>(self, routine: R) -> R::Output;
 }
 
 /// Work that is compiled for every instruction set.
@@ -82,6 +87,23 @@ pub(crate) trait Kernel {
 
     /// Implementations are `#[inline(always)]`.
     fn run<S: Simd>(self, s: S) -> Self::Output;
+}
+
+/// Part of a kernel.
+pub(crate) trait Routine<S> {
+    type Output;
+
+    /// Implementations are `#[inline(always)]`.
+    fn call(self, s: S) -> Self::Output;
+}
+
+impl<S: Simd, K: Kernel> Routine<S> for K {
+    type Output = K::Output;
+
+    #[inline(always)]
+    fn call(self, s: S) -> K::Output {
+        self.run(s)
+    }
 }
 
 /// Runs a kernel with the best instruction set of this processor.
@@ -237,6 +259,24 @@ impl<S: Simd> Floats<S> {
         low - Ints::splat(self.s, 0x0040_0000)
     }
 
+    /// The integer part. Only for magnitudes below 2³¹.
+    #[inline(always)]
+    pub(crate) fn truncate(self) -> Ints<S> {
+        Ints { s: self.s, v: self.s.truncate(self.v) }
+    }
+
+    /// The smallest of finite lanes; zeros are equal.
+    #[inline(always)]
+    pub(crate) fn min_across(self) -> f32 {
+        self.s.min_across(self.v)
+    }
+
+    /// The largest of finite lanes; zeros are equal.
+    #[inline(always)]
+    pub(crate) fn max_across(self) -> f32 {
+        self.s.max_across(self.v)
+    }
+
     /// The entries of a table.
     #[inline(always)]
     pub(crate) fn lookup(table: &[f32; LANES], index: Ints<S>) -> Self {
@@ -322,13 +362,28 @@ impl<S: Simd> Mask<S> {
     }
 }
 
-/// Groups of `N` values side by side: element `j` of the result holds value `j` of every group. `groups` holds
-/// `LANES` groups of `N` values one behind the other.
+/// Puts `count` rows of `N` values, a multiple of the lanes, side by side: element `j` of the result holds value `j`
+/// of every row. Starts at row `first`; after the last row comes the first again, and lanes from `count` on repeat
+/// the last row taken.
 #[inline(always)]
-pub(crate) fn transpose<const N: usize>(groups: &[[f32; N]; LANES], out: &mut [[f32; LANES]; N]) {
-    for (lane, group) in groups.iter().enumerate() {
-        for (out, &x) in out.iter_mut().zip(group) {
-            out[lane] = x;
+pub(crate) fn side_by_side<S: Simd, const N: usize>(
+    s: S,
+    rows: &[[f32; N]],
+    (first, count): (usize, usize),
+    out: &mut [[f32; LANES]; N],
+) {
+    const { assert!(N.is_multiple_of(LANES)) };
+    let mut lanes = [&rows[0]; LANES];
+    for (lane, row) in lanes.iter_mut().enumerate() {
+        *row = &rows[(first + lane.min(count - 1)) % rows.len()];
+    }
+    for (part, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+        let mut square = [s.splat(0.0); LANES];
+        for (row, from) in square.iter_mut().zip(lanes) {
+            *row = s.load(&from.as_chunks().0[part]);
+        }
+        for (column, to) in s.transpose(square).into_iter().zip(out) {
+            s.store(column, to);
         }
     }
 }

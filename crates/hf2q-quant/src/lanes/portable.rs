@@ -1,6 +1,6 @@
 //! Lanes as an array: for machines without the other instruction sets, and what those are compared with.
 
-use super::{Kernel, LANES, Simd};
+use super::{LANES, Routine, Simd};
 
 /// Plain Rust.
 #[derive(Clone, Copy)]
@@ -43,6 +43,7 @@ impl Simd for Portable {
         min(a: F, b: F) -> F = if a < b { a } else { b };
         max(a: F, b: F) -> F = if a > b { a } else { b };
         sqrt(a: F) -> F = a.sqrt();
+        truncate(a: F) -> I = a as i32;
         less(a: F, b: F) -> M = mask(a < b);
         equal(a: F, b: F) -> M = mask(a == b);
         select(m: M, a: F, b: F) -> F = f32::from_bits((a.to_bits() & m as u32) | (b.to_bits() & !m as u32));
@@ -63,6 +64,24 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn min_across(self, a: F) -> f32 {
+        let mut min = a[0];
+        for a in a {
+            min = if a < min { a } else { min };
+        }
+        min
+    }
+
+    #[inline(always)]
+    fn max_across(self, a: F) -> f32 {
+        let mut max = a[0];
+        for a in a {
+            max = if a > max { a } else { max };
+        }
+        max
+    }
+
+    #[inline(always)]
     fn splat(self, x: f32) -> F {
         [x; LANES]
     }
@@ -75,6 +94,17 @@ impl Simd for Portable {
     #[inline(always)]
     fn store(self, v: F, to: &mut F) {
         *to = v;
+    }
+
+    #[inline(always)]
+    fn transpose(self, rows: [F; LANES]) -> [F; LANES] {
+        let mut out = rows;
+        for (i, row) in rows.iter().enumerate() {
+            for (out, &v) in out.iter_mut().zip(row) {
+                out[i] = v;
+            }
+        }
+        out
     }
 
     #[inline(always)]
@@ -118,7 +148,7 @@ impl Simd for Portable {
     }
 
     #[inline(never)]
-    fn outline<K: Kernel>(self, kernel: K) -> K::Output {
-        kernel.run(self)
+    fn outline<R: Routine<Self>>(self, routine: R) -> R::Output {
+        routine.call(self)
     }
 }
