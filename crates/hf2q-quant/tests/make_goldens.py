@@ -1,8 +1,10 @@
-"""Prints the tables of it/goldens.rs: hashes of what the reference (PyPI libgguf, gguf, numpy) makes of the inputs of it/input.rs."""
+"""Prints the tables of it/goldens.rs and it/float8.rs: hashes of what the reference (PyPI libgguf, gguf, numpy, torch) makes of the
+inputs of it/input.rs."""
 
 import gguf
 import libgguf
 import numpy as np
+import torch
 
 MASK = (1 << 64) - 1
 BLOCKS = 64
@@ -76,6 +78,11 @@ def main():
         rows = values(VALUES).reshape(-1, COLUMNS)
         hashes = [fnv(np.ascontiguousarray(libgguf.quantize_rows(rows, int(ty), imatrix=w)).tobytes()) for w in (None, weights())]
         print(f'    ("{name.lower()}", {hashes[0]:#018x}, {hashes[1]:#018x}),')
+    print("FLOAT8")
+    for name, dtype in (("E4M3", torch.float8_e4m3fn), ("E5M2", torch.float8_e5m2), ("E8M0", torch.float8_e8m0fnu)):
+        out = torch.arange(256, dtype=torch.uint8).view(dtype).to(torch.float32).numpy().view(np.uint32).copy()
+        out[np.isnan(out.view(np.float32))] = 0x7FC00000
+        print(f"    (Float8::{name}, {fnv(out.tobytes()):#018x}),")
 
 
 main()

@@ -2,8 +2,10 @@
 
 mod check;
 mod fixtures;
+mod float8;
 mod goldens;
 mod input;
+mod kv;
 mod lattice;
 mod layout;
 mod properties;
