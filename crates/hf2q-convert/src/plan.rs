@@ -1,6 +1,6 @@
 //! What will be written: the type of every tensor, decided before the first weight is read.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hf2q_gguf::{GgufWriter, Metadata, TensorSpec, TensorType, Value};
 
@@ -26,6 +26,8 @@ pub struct Options {
     pub lattice: bool,
     /// Start a new file after this many bytes; `None`: one file.
     pub split_bytes: Option<u64>,
+    /// Files beside the source that must not be overwritten.
+    pub protected: Vec<PathBuf>,
     /// Measure how far the written values lie from the source.
     pub measure: bool,
     /// Refuse rows that fit no block of their type, instead of taking a type that they fit.
@@ -41,6 +43,7 @@ impl Options {
             importance: None,
             lattice: true,
             split_bytes: None,
+            protected: Vec::new(),
             measure: false,
             refuse_fallback: false,
         }
@@ -60,7 +63,7 @@ pub trait Progress {
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// The file, or the files of a split set.
-    pub paths: Vec<std::path::PathBuf>,
+    pub paths: Vec<PathBuf>,
     /// What became of each tensor, in the order of the file.
     pub records: Vec<Record>,
     /// What a user should know.
@@ -122,7 +125,7 @@ impl<'a> Plan<'a> {
             Some(bytes) => GgufWriter::create_split(output, metadata, specs, bytes)?,
             None => GgufWriter::create(output, metadata, specs)?,
         };
-        writer.protect(&self.source.inputs)?;
+        writer.protect(self.source.inputs.iter().chain(&self.options.protected))?;
         let pairs = self.source.tensors.iter().zip(&self.choices).zip(&self.encodings);
         let jobs: Vec<Job<'_>> =
             pairs.map(|((tensor, choice), encoding)| Job { tensor, ty: choice.ty, encoding }).collect();

@@ -16,6 +16,12 @@ pub(crate) struct ConvertArgs {
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "q8_0", ignore_case = true,
         value_parser = clap::builder::PossibleValuesParser::new(hf2q_convert::Recipe::names()))]
     pub(crate) ty: String,
+    /// Importance of the weights' columns, made by `hf2q imatrix` or llama-imatrix; several files are added
+    #[arg(long, value_name = "FILE")]
+    pub(crate) imatrix: Vec<PathBuf>,
+    /// Encode q4_0 the usual way also where the weights were trained for that format
+    #[arg(long)]
+    pub(crate) no_lattice: bool,
     /// Show what each tensor would become, and write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

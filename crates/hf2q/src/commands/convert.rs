@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use hf2q_convert::{Folder, Options, Plan, Recipe, Record, Source, Summary, Why};
+use hf2q_convert::{Folder, Importance, Options, Plan, Recipe, Record, Source, Summary, Why};
 
 use crate::args::ConvertArgs;
 use crate::{hub, load, terminal};
@@ -31,10 +31,22 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
 
 fn options(args: &ConvertArgs) -> Result<Options> {
     Ok(Options {
+        importance: importance(&args.imatrix)?,
+        lattice: !args.no_lattice,
         split_bytes: args.split,
+        protected: args.imatrix.clone(),
         refuse_fallback: args.no_fallback,
         ..Options::new(Recipe::from_name(&args.ty)?)
     })
+}
+
+/// The files' importance, and how they are called in the file that is written.
+fn importance(files: &[PathBuf]) -> Result<Option<(String, Importance)>> {
+    if files.is_empty() {
+        return Ok(None);
+    }
+    let names: Vec<String> = files.iter().map(|f| f.display().to_string()).collect();
+    Ok(Some((names.join(", "), Importance::open(files)?)))
 }
 
 fn refuse_existing(args: &ConvertArgs, output: &Path) -> Result<()> {
