@@ -66,7 +66,7 @@ impl fmt::Debug for Token {
 /// How long to wait and how often to try.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Attempts in a row that bring no new byte before giving up, at least 1.
+    /// Failed attempts in a row before giving up, at least 1; one that brings new bytes is the first of a new row.
     pub attempts: u32,
     /// The pause after the first of them; it doubles each time.
     pub first_pause: Duration,
