@@ -5,6 +5,11 @@ mod convert;
 #[cfg(test)]
 mod damaged;
 #[cfg(test)]
+mod importance;
+#[cfg(test)]
+mod quantize;
+#[cfg(test)]
+mod recipes;
 mod support;
 #[cfg(test)]
 mod verify;
