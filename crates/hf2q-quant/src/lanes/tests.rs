@@ -92,11 +92,31 @@ fn every_instruction_set_gives_the_same_bits() {
     }
 }
 
+struct SideBySide<'a>(&'a [[f32; 32]], (usize, usize));
+
+impl Kernel for SideBySide<'_> {
+    type Output = [[f32; LANES]; 32];
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Self::Output {
+        let mut out = [[0.0; LANES]; 32];
+        side_by_side(s, self.0, self.1, &mut out);
+        out
+    }
+}
+
 #[test]
-fn groups_become_lanes() {
-    let groups: [[f32; 3]; LANES] =
-        std::array::from_fn(|lane| std::array::from_fn(|j| (lane * 10 + j) as f32));
-    let mut out = [[0.0; LANES]; 3];
-    transpose(&groups, &mut out);
-    assert_eq!((out[2][15], out[0][3], out[1][0]), (152.0, 30.0, 1.0));
+fn rows_become_lanes() {
+    let rows: [[f32; 32]; 20] = std::array::from_fn(|row| std::array::from_fn(|j| (row * 100 + j) as f32));
+    for isa in Isa::available() {
+        for (first, count) in [(0, 16), (3, 1), (10, 16), (50, 7)] {
+            let lanes = isa.run(SideBySide(&rows, (first, count)));
+            for (j, lanes) in lanes.iter().enumerate() {
+                for (lane, &found) in lanes.iter().enumerate() {
+                    let row = (first + lane.min(count - 1)) % rows.len();
+                    assert_eq!(found, (row * 100 + j) as f32, "{isa:?}: value {j} of lane {lane}");
+                }
+            }
+        }
+    }
 }

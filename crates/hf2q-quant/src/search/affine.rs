@@ -1,6 +1,6 @@
 //! Scale and minimum: `x ≈ scale · code + minimum` with codes `0 ..= top` and a minimum that is not positive.
 
-use crate::lanes::{Floats, Ints, LANES, Mask, Simd};
+use crate::lanes::{Floats, Ints, LANES, Mask, Routine, Simd};
 
 use super::Groups;
 
@@ -82,41 +82,58 @@ pub(crate) fn affine<S: Simd, const LEN: usize>(
     w: &Groups<LEN>,
     ladder: Ladder,
 ) -> Affine<S> {
-    let (zero, one, top) =
-        (Floats::splat(s, 0.0), Floats::splat(s, 1.0), Floats::splat(s, ladder.top.into()));
-    let range = range(s, x, w);
-    let flat = range.max.equal(range.min);
-    let mut codes = [[0.0; LANES]; LEN];
-    let mut min = range.min;
-    let mut code_scale = top / flat.select(one, range.max - min);
-    let mut scale = one / code_scale;
-    quantize(s, (x, &mut codes), (code_scale, min), (range, ladder.top, false));
-    let mut least = error(s, (x, w), &codes, (scale, min), ladder.absolute);
-    let mut code_min = min;
-    let mut refined = zero.less(zero);
-    for step in 0..=ladder.steps {
-        let wanted = ladder.first + ladder.step * f32::from(step) + f32::from(ladder.top);
-        let try_scale = Floats::splat(s, wanted) / flat.select(one, range.max - min);
-        quantize(s, (x, &mut codes), (try_scale, min), (range, ladder.top, ladder.bounded));
-        let sums = sums(s, (x, w), &codes);
-        let determinant = range.sum_w * sums.l2 - sums.l * sums.l;
-        let mut new_scale = (range.sum_w * sums.xl - range.sum_x * sums.l) / determinant;
-        let mut new_min = (sums.l2 * range.sum_x - sums.l * sums.xl) / determinant;
-        let above = new_min.more(zero);
-        if above.any() {
-            new_min = above.select(zero, new_min);
-            new_scale = above.select(sums.xl / sums.l2, new_scale);
+    s.outline(Search { x, w, ladder })
+}
+
+/// Compiled once, for all ladders.
+struct Search<'a, const LEN: usize> {
+    x: &'a Groups<LEN>,
+    w: &'a Groups<LEN>,
+    ladder: Ladder,
+}
+
+impl<S: Simd, const LEN: usize> Routine<S> for Search<'_, LEN> {
+    type Output = Affine<S>;
+
+    #[inline(always)]
+    fn call(self, s: S) -> Affine<S> {
+        let Self { x, w, ladder } = self;
+        let (zero, one, top) =
+            (Floats::splat(s, 0.0), Floats::splat(s, 1.0), Floats::splat(s, ladder.top.into()));
+        let range = range(s, x, w);
+        let flat = range.max.equal(range.min);
+        let mut codes = [[0.0; LANES]; LEN];
+        let mut min = range.min;
+        let mut code_scale = top / flat.select(one, range.max - min);
+        let mut scale = one / code_scale;
+        quantize(s, (x, &mut codes), (code_scale, min), (range, ladder.top, false));
+        let mut least = error(s, (x, w), &codes, (scale, min), ladder.absolute);
+        let mut code_min = min;
+        let mut refined = zero.less(zero);
+        for step in 0..=ladder.steps {
+            let wanted = ladder.first + ladder.step * f32::from(step) + f32::from(ladder.top);
+            let try_scale = Floats::splat(s, wanted) / flat.select(one, range.max - min);
+            quantize(s, (x, &mut codes), (try_scale, min), (range, ladder.top, ladder.bounded));
+            let sums = sums(s, (x, w), &codes);
+            let determinant = range.sum_w * sums.l2 - sums.l * sums.l;
+            let mut new_scale = (range.sum_w * sums.xl - range.sum_x * sums.l) / determinant;
+            let mut new_min = (sums.l2 * range.sum_x - sums.l * sums.xl) / determinant;
+            let above = new_min.more(zero);
+            if above.any() {
+                new_min = above.select(zero, new_min);
+                new_scale = above.select(sums.xl / sums.l2, new_scale);
+            }
+            let found = error(s, (x, w), &codes, (new_scale, new_min), ladder.absolute);
+            let better = determinant.more(zero) & found.less(least);
+            least = better.select(found, least);
+            scale = better.select(new_scale, scale);
+            code_scale = better.select(try_scale, code_scale);
+            code_min = better.select(min, code_min);
+            min = better.select(new_min, min);
+            refined = refined | better;
         }
-        let found = error(s, (x, w), &codes, (new_scale, new_min), ladder.absolute);
-        let better = determinant.more(zero) & found.less(least);
-        least = better.select(found, least);
-        scale = better.select(new_scale, scale);
-        code_scale = better.select(try_scale, code_scale);
-        code_min = better.select(min, code_min);
-        min = better.select(new_min, min);
-        refined = refined | better;
+        Affine { scale: flat.select(zero, scale), below: -min, code_scale, code_min, refined }
     }
-    Affine { scale: flat.select(zero, scale), below: -min, code_scale, code_min, refined }
 }
 
 #[inline(always)]

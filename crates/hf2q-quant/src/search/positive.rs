@@ -1,7 +1,7 @@
 //! A positive scale for values that are not negative: `x ≈ scale · code` with codes `0 ..= top`. Scales and
 //! minimums of groups are themselves quantized so.
 
-use crate::lanes::{Floats, Ints, LANES, Mask, Simd};
+use crate::lanes::{Floats, Ints, LANES, Mask, Routine, Simd};
 
 use super::{EMPTY, Groups};
 
@@ -26,43 +26,60 @@ pub(crate) fn positive<S: Simd, const LEN: usize>(
     w: &Groups<LEN>,
     top: u8,
 ) -> Positive<S, LEN> {
-    let zero = Floats::splat(s, 0.0);
-    let mut most = zero;
-    for x in x {
-        most = most.max(Floats::load(s, x));
-    }
-    let empty = most.less(Floats::splat(s, EMPTY));
-    let finite = most.less(Floats::splat(s, f32::INFINITY));
-    let most = empty.select(Floats::splat(s, 1.0), most);
-    let inverse = best_inverse(s, x, w, (most, top));
-    let mut codes = [[0.0; LANES]; LEN];
-    let (mut xl, mut l2) = (zero, zero);
-    for ((x, w), code) in x.iter().zip(w).zip(&mut codes) {
-        let (x, w) = (Floats::load(s, x), Floats::load(s, w));
-        let l = (inverse * x).nearest_int().min(Ints::splat(s, top.into()));
-        as_byte(s, l).store(code);
-        let l = l.to_floats();
-        xl = xl + w * x * l;
-        l2 = l2 + w * l * l;
-    }
-    let mut fit = Fit { xl, l2, moved: zero.less(zero) };
-    for _ in 0..ROUNDS {
-        fit.moved = zero.less(zero);
+    s.outline(Search { x, w, top })
+}
+
+/// Compiled once.
+struct Search<'a, const LEN: usize> {
+    x: &'a Groups<LEN>,
+    w: &'a Groups<LEN>,
+    top: u8,
+}
+
+impl<S: Simd, const LEN: usize> Routine<S> for Search<'_, LEN> {
+    type Output = Positive<S, LEN>;
+
+    #[inline(always)]
+    fn call(self, s: S) -> Positive<S, LEN> {
+        let Self { x, w, top } = self;
+        let zero = Floats::splat(s, 0.0);
+        let mut most = zero;
+        for x in x {
+            most = most.max(Floats::load(s, x));
+        }
+        let empty = most.less(Floats::splat(s, EMPTY));
+        let finite = most.less(Floats::splat(s, f32::INFINITY));
+        let most = empty.select(Floats::splat(s, 1.0), most);
+        let inverse = best_inverse(s, x, w, (most, top));
+        let mut codes = [[0.0; LANES]; LEN];
+        let (mut xl, mut l2) = (zero, zero);
         for ((x, w), code) in x.iter().zip(w).zip(&mut codes) {
-            fit.improve(s, (x, w), code, top);
+            let (x, w) = (Floats::load(s, x), Floats::load(s, w));
+            let l = (inverse * x).nearest_int().min(Ints::splat(s, top.into()));
+            as_byte(s, l).store(code);
+            let l = l.to_floats();
+            xl = xl + w * x * l;
+            l2 = l2 + w * l * l;
         }
-        if !fit.moved.any() {
-            break;
+        let mut fit = Fit { xl, l2, moved: zero.less(zero) };
+        for _ in 0..ROUNDS {
+            fit.moved = zero.less(zero);
+            for ((x, w), code) in x.iter().zip(w).zip(&mut codes) {
+                fit.improve(s, (x, w), code, top);
+            }
+            if !fit.moved.any() {
+                break;
+            }
         }
+        let scale = (fit.l2.more(zero) & !empty).select(fit.xl / fit.l2, zero);
+        let finite = finite & fit.l2.less(Floats::splat(s, f32::INFINITY));
+        let scale = finite.select(scale, Floats::splat(s, f32::NAN));
+        let mut bytes = [[0; LANES]; LEN];
+        for (code, bytes) in codes.iter().zip(&mut bytes) {
+            empty.select(zero, Floats::load(s, code)).nearest_int().store_bytes(bytes);
+        }
+        Positive { scale, codes: bytes }
     }
-    let scale = (fit.l2.more(zero) & !empty).select(fit.xl / fit.l2, zero);
-    let finite = finite & fit.l2.less(Floats::splat(s, f32::INFINITY));
-    let scale = finite.select(scale, Floats::splat(s, f32::NAN));
-    let mut bytes = [[0; LANES]; LEN];
-    for (code, bytes) in codes.iter().zip(&mut bytes) {
-        empty.select(zero, Floats::load(s, code)).nearest_int().store_bytes(bytes);
-    }
-    Positive { scale, codes: bytes }
 }
 
 /// The codes per unit, of those around what the largest value asks for, with the least error.

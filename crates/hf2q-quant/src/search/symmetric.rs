@@ -1,6 +1,6 @@
 //! A signed scale: `x ≈ scale · (code - top)` with codes `0 .. 2 · top`.
 
-use crate::lanes::{Floats, Ints, Mask, Simd};
+use crate::lanes::{Floats, Ints, Mask, Routine, Simd};
 
 use super::{EMPTY, Groups};
 
@@ -24,32 +24,49 @@ pub(crate) fn symmetric<S: Simd, const LEN: usize>(
     w: Option<&Groups<LEN>>,
     top: u8,
 ) -> Symmetric<S> {
-    let (zero, one) = (Floats::splat(s, 0.0), Floats::splat(s, 1.0));
-    let (most, extreme) = extreme(s, x);
-    let empty = most.less(Floats::splat(s, EMPTY));
-    let extreme = empty.select(one, extreme);
-    let (weights, products) = products(s, x, w);
-    let mut code_scale = Floats::splat(s, -f32::from(top)) / extreme;
-    let (xl, l2) = sums(s, (x, &weights, &products), code_scale, top);
-    let sound = l2.less(Floats::splat(s, f32::INFINITY));
-    let mut scale = l2.equal(zero).select(zero, xl / l2);
-    let mut best = scale * xl;
-    for step in -9..=9_i8 {
-        if step == 0 {
-            continue;
+    s.outline(Search { x, w, top })
+}
+
+/// Compiled once.
+struct Search<'a, const LEN: usize> {
+    x: &'a Groups<LEN>,
+    w: Option<&'a Groups<LEN>>,
+    top: u8,
+}
+
+impl<S: Simd, const LEN: usize> Routine<S> for Search<'_, LEN> {
+    type Output = Symmetric<S>;
+
+    #[inline(always)]
+    fn call(self, s: S) -> Symmetric<S> {
+        let Self { x, w, top } = self;
+        let (zero, one) = (Floats::splat(s, 0.0), Floats::splat(s, 1.0));
+        let (most, extreme) = extreme(s, x);
+        let empty = most.less(Floats::splat(s, EMPTY));
+        let extreme = empty.select(one, extreme);
+        let (weights, products) = products(s, x, w);
+        let mut code_scale = Floats::splat(s, -f32::from(top)) / extreme;
+        let (xl, l2) = sums(s, (x, &weights, &products), code_scale, top);
+        let sound = l2.less(Floats::splat(s, f32::INFINITY));
+        let mut scale = l2.equal(zero).select(zero, xl / l2);
+        let mut best = scale * xl;
+        for step in -9..=9_i8 {
+            if step == 0 {
+                continue;
+            }
+            let wanted = -(f32::from(top) + 0.1 * f32::from(step));
+            let try_scale = Floats::splat(s, wanted) / extreme;
+            let (xl, l2) = sums(s, (x, &weights, &products), try_scale, top);
+            let better = l2.more(zero) & (xl * xl).more(best * l2);
+            if better.any() {
+                scale = better.select(xl / l2, scale);
+                best = better.select(scale * xl, best);
+                code_scale = better.select(try_scale, code_scale);
+            }
         }
-        let wanted = -(f32::from(top) + 0.1 * f32::from(step));
-        let try_scale = Floats::splat(s, wanted) / extreme;
-        let (xl, l2) = sums(s, (x, &weights, &products), try_scale, top);
-        let better = l2.more(zero) & (xl * xl).more(best * l2);
-        if better.any() {
-            scale = better.select(xl / l2, scale);
-            best = better.select(scale * xl, best);
-            code_scale = better.select(try_scale, code_scale);
-        }
+        let scale = sound.select(scale, Floats::splat(s, f32::NAN));
+        Symmetric { scale: empty.select(zero, scale), code_scale, empty, top }
     }
-    let scale = sound.select(scale, Floats::splat(s, f32::NAN));
-    Symmetric { scale: empty.select(zero, scale), code_scale, empty, top }
 }
 
 impl<S: Simd> Symmetric<S> {

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::lanes::{Floats, Ints, Kernel, LANES, Simd, dispatch};
+use crate::lanes::{Floats, Ints, Kernel, LANES, Simd, dispatch, side_by_side};
 use crate::search::Groups;
 
 use super::LEN;
@@ -51,7 +51,7 @@ impl<F: SuperBlock<BYTES>, const BYTES: usize> Kernel for Encode<'_, F, BYTES> {
         let (mut x, mut lanes) = ([[0.0; LANES]; LEN], [[0.0; LANES]; LEN]);
         let batches = self.x.chunks(LANES).zip(self.blocks.chunks_mut(LANES));
         for (number, (rows, blocks)) in batches.enumerate() {
-            side_by_side(rows, (0, rows.len()), &mut x);
+            side_by_side(s, rows, (0, rows.len()), &mut x);
             let Some(importance) = self.importance else {
                 s.outline(EncodeBatch::<F, BYTES> {
                     batch: Batch { rows, x: &x, importance: None },
@@ -60,7 +60,7 @@ impl<F: SuperBlock<BYTES>, const BYTES: usize> Kernel for Encode<'_, F, BYTES> {
                 });
                 continue;
             };
-            side_by_side(importance, (number * LANES, rows.len()), &mut lanes);
+            side_by_side(s, importance, (number * LANES, rows.len()), &mut lanes);
             s.outline(EncodeBatch::<F, BYTES> {
                 batch: Batch { rows, x: &x, importance: Some(&lanes) },
                 blocks,
@@ -68,7 +68,7 @@ impl<F: SuperBlock<BYTES>, const BYTES: usize> Kernel for Encode<'_, F, BYTES> {
             });
             for (at, (row, block)) in rows.iter().zip(blocks).enumerate() {
                 if importance[(number * LANES + at) % importance.len()].iter().all(|&w| w == 0.0) {
-                    side_by_side(std::slice::from_ref(row), (0, 1), &mut x);
+                    side_by_side(s, std::slice::from_ref(row), (0, 1), &mut x);
                     s.outline(EncodeBatch::<F, BYTES> {
                         batch: Batch { rows: std::slice::from_ref(row), x: &x, importance: None },
                         blocks: std::slice::from_mut(block),
@@ -93,18 +93,6 @@ impl<F: SuperBlock<BYTES>, const BYTES: usize> Kernel for EncodeBatch<'_, F, BYT
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         F::encode(s, &self.batch, self.blocks);
-    }
-}
-
-/// Puts `count` rows from `first` on side by side. After the last row comes the first again; lanes beyond `count`
-/// repeat the last of those taken.
-#[inline(always)]
-fn side_by_side(rows: &[[f32; LEN]], (first, count): (usize, usize), out: &mut Groups<LEN>) {
-    for lane in 0..LANES {
-        let row = &rows[(first + lane.min(count - 1)) % rows.len()];
-        for (out, &x) in out.iter_mut().zip(row) {
-            out[lane] = x;
-        }
     }
 }
 
