@@ -7,6 +7,7 @@ use hf2q_gguf::{GgufError, TensorType};
 use hf2q_quant::{BadBlock, QuantError};
 
 use crate::importance::ImportanceError;
+use crate::scales::QuantizedError;
 
 /// Why a conversion stopped. No output file is left behind.
 #[derive(Debug, thiserror::Error)]
@@ -183,6 +184,9 @@ pub enum ConvertError {
     /// The importance of columns cannot be used.
     #[error(transparent)]
     Importance(#[from] ImportanceError),
+    /// Weights that the checkpoint stores quantized cannot be used.
+    #[error(transparent)]
+    Quantized(#[from] QuantizedError),
     /// The output could not be written.
     #[error(transparent)]
     Gguf(#[from] GgufError),
