@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use hf2q_gguf::TensorType;
 
 use crate::error::PlanError;
+use crate::kv::KvFormat;
 use crate::op::*;
 use crate::plan::{NamedOp, Recording};
 use crate::tensor::{CacheId, RowKind, TensorId, TensorKind, View, Weight};
@@ -21,6 +22,7 @@ impl Recording {
 
 /// Names, order of writes and reads, rows, widths, types and parameters.
 pub(crate) fn check(r: &Recording) -> Result<(), PlanError> {
+    caches(r)?;
     let mut names = HashSet::new();
     let mut written = HashSet::new();
     for op in &r.ops {
@@ -35,6 +37,22 @@ pub(crate) fn check(r: &Recording) -> Result<(), PlanError> {
         }
         written.extend(access.writes);
         Checker { r, op }.operation()?;
+    }
+    Ok(())
+}
+
+/// Every cache has formats that its heads can be stored in.
+fn caches(r: &Recording) -> Result<(), PlanError> {
+    for cache in &r.caches {
+        for (what, format) in [("keys", cache.k_format), ("values", cache.v_format)] {
+            let head_dim = cache.head_dim;
+            if !format.accepts(head_dim) {
+                let possible = KvFormat::ALL.iter().filter(|f| f.accepts(head_dim)).map(|f| f.name());
+                let accepted = possible.collect::<Vec<_>>().join(", ");
+                let cache = cache.name.clone();
+                return Err(PlanError::KvFormat { cache, what, head_dim, format: format.name(), accepted });
+            }
+        }
     }
     Ok(())
 }
@@ -288,7 +306,7 @@ impl Checker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AttentionParams, KvFormat, Recorder, Renormalize};
+    use crate::{AttentionParams, Recorder, Renormalize};
 
     fn weight(r: &mut Recorder, name: &str, experts: usize) -> TensorId {
         r.weight(name, Weight { ty: TensorType::F32, cols: 8, rows: 8, experts })
@@ -307,6 +325,23 @@ mod tests {
         let out = r.attention("attention", picked, cache, params);
         let error = r.finish(out).unwrap_err().to_string();
         assert!(error.contains("operation attention: q is Logits rows"), "{error}");
+    }
+
+    #[test]
+    fn formats_that_heads_cannot_have_are_refused() {
+        let mut r = Recorder::default();
+        let x = {
+            let table = weight(&mut r, "table", 1);
+            r.embed("embed", table, 1.0)
+        };
+        let group = r.group("global", None);
+        let cache = r.cache(group, 1, 8, (KvFormat::F16, KvFormat::Tq4));
+        r.kv_store("store", x, x, cache);
+        let params = AttentionParams { heads: 1, scale: 1.0, softcap: None };
+        let out = r.attention("attention", x, cache, params);
+        let error = r.finish(out).unwrap_err().to_string();
+        let expected = "values in heads of 8 cannot be tq4; formats of that head size: f32, f16, bf16";
+        assert!(error.ends_with(expected), "{error}");
     }
 
     #[test]

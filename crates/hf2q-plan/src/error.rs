@@ -16,6 +16,22 @@ pub enum PlanError {
         /// What the operation needs.
         expected: String,
     },
+    /// A cache's format cannot hold vectors of its heads.
+    #[error(
+        "{cache}: {what} in heads of {head_dim} cannot be {format}; formats of that head size: {accepted}"
+    )]
+    KvFormat {
+        /// Name of the cache.
+        cache: String,
+        /// Keys or values.
+        what: &'static str,
+        /// Values of a head's vector.
+        head_dim: usize,
+        /// Name of the format.
+        format: &'static str,
+        /// Names of the formats that can.
+        accepted: String,
+    },
     /// An activation is read before any operation writes it.
     #[error("operation {op} reads {tensor}, which no earlier operation writes")]
     ReadBeforeWrite {

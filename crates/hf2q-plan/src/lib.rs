@@ -11,6 +11,7 @@ mod check;
 mod cost;
 mod error;
 mod fuse;
+mod kv;
 mod op;
 mod plan;
 mod print;
@@ -26,12 +27,12 @@ pub use backend::{Backend, BackendError, Limits, Observer, Program, SlotMove, Te
 pub use cost::Cost;
 pub use error::PlanError;
 pub use fuse::Passes;
+pub use kv::KvFormat;
 pub use op::*;
 pub use plan::{NamedOp, Plan, Recording};
 pub use product::Product;
 pub use record::{AttentionParams, Norm, Recorder};
 pub use step::{GroupStep, Row, Step, StepError};
 pub use tensor::{
-    Cache, CacheId, Group, GroupId, KvFormat, NO_PAGE, PAGE, RowKind, Tensor, TensorId, TensorKind, View,
-    Weight,
+    Cache, CacheId, Group, GroupId, NO_PAGE, PAGE, RowKind, Tensor, TensorId, TensorKind, View, Weight,
 };

@@ -3,11 +3,10 @@
 use std::collections::HashMap;
 
 use crate::error::PlanError;
+use crate::kv::KvFormat;
 use crate::op::*;
 use crate::plan::{NamedOp, Recording};
-use crate::tensor::{
-    Cache, CacheId, Group, GroupId, KvFormat, RowKind, Tensor, TensorId, TensorKind, View, Weight,
-};
+use crate::tensor::{Cache, CacheId, Group, GroupId, RowKind, Tensor, TensorId, TensorKind, View, Weight};
 
 /// What a norm divides and multiplies by.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,8 @@
 
 use hf2q_gguf::TensorType;
 
+use crate::kv::KvFormat;
+
 /// Positions held by one page of a KV cache.
 pub const PAGE: usize = 64;
 
@@ -124,34 +126,6 @@ impl CacheId {
     /// Position in [`crate::Recording::caches`].
     pub fn index(self) -> usize {
         self.0 as usize
-    }
-}
-
-/// How keys or values are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum KvFormat {
-    /// IEEE single precision.
-    F32,
-    /// IEEE half precision.
-    F16,
-}
-
-impl KvFormat {
-    /// Bytes of a vector of `len` values.
-    pub fn bytes(self, len: usize) -> usize {
-        match self {
-            Self::F32 => len * 4,
-            Self::F16 => len * 2,
-        }
-    }
-
-    /// Lower-case name, as on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Keys and values of one layer.
 
-use half::f16;
+use half::{bf16, f16};
 use hf2q_plan::{BackendError, Cache, KvFormat, PAGE};
+use hf2q_quant::kv::{INT8_BLOCK, Turbo, encode_int8, rotate_back};
 
 use crate::backend::{NAME, allocate};
 
-/// Values are kept as f32, rounded to what the cache's format holds; NaN until they are written.
+/// Values are kept as f32: what the cache's format makes of them, decoded and rotated back. NaN until they are written.
 pub(crate) struct CacheData {
     k: Vec<f32>,
     v: Vec<f32>,
@@ -18,9 +19,8 @@ pub(crate) struct CacheData {
 impl CacheData {
     pub(crate) fn new(cache: &Cache, pages: usize) -> Result<Self, BackendError> {
         for format in [cache.k_format, cache.v_format] {
-            if !matches!(format, KvFormat::F32 | KvFormat::F16) {
-                let why =
-                    format!("cache format {} is unknown to it, accepted are f32 and f16", format.name());
+            if !format.accepts(cache.head_dim) {
+                let why = format!("a cache of {} has no heads of {}", format.name(), cache.head_dim);
                 return Err(BackendError::Unsupported { backend: NAME, op: cache.name.clone(), why });
             }
         }
@@ -47,11 +47,13 @@ impl CacheData {
     /// Stores the keys and values of all heads at a slot.
     pub(crate) fn store(&mut self, slot: u32, k: &[f32], v: &[f32]) {
         let at = slot as usize * self.width;
-        for (to, &from) in self.k[at..at + self.width].iter_mut().zip(k) {
-            *to = round(self.k_format, from);
-        }
-        for (to, &from) in self.v[at..at + self.width].iter_mut().zip(v) {
-            *to = round(self.v_format, from);
+        let sides = [(&mut self.k, self.k_format, k), (&mut self.v, self.v_format, v)];
+        for (to, format, from) in sides {
+            let to = &mut to[at..at + self.width];
+            for (to, from) in to.chunks_exact_mut(self.head_dim).zip(from.chunks_exact(self.head_dim)) {
+                to.copy_from_slice(from);
+                pass_through(format, to);
+            }
         }
     }
 
@@ -72,10 +74,32 @@ impl CacheData {
     }
 }
 
-fn round(format: KvFormat, x: f32) -> f32 {
-    match format {
-        KvFormat::F16 => f16::from_f32(x).to_f32(),
-        // `new` accepts no others.
-        _ => x,
+/// Encodes and decodes the vector of a head.
+fn pass_through(format: KvFormat, x: &mut [f32]) {
+    match (format, format.turbo()) {
+        (_, Some(turbo)) => {
+            let block = format.block(x.len()).unwrap_or(x.len());
+            x.chunks_exact_mut(block).for_each(|x| turbo_block(turbo, x));
+        }
+        (KvFormat::F16, _) => x.iter_mut().for_each(|x| *x = f16::from_f32(*x).to_f32()),
+        (KvFormat::Bf16, _) => x.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32()),
+        (KvFormat::Q8_0, _) => x.as_chunks_mut().0.iter_mut().for_each(int8_block),
+        // Single precision: `new` accepts no others.
+        _ => {}
+    }
+}
+
+fn turbo_block(turbo: Turbo, x: &mut [f32]) {
+    let mut codes = vec![0; x.len()];
+    let scale = turbo.encode(x, &mut codes);
+    turbo.decode_rotated(&codes, scale, x);
+    rotate_back(x);
+}
+
+fn int8_block(x: &mut [f32; INT8_BLOCK]) {
+    let mut codes = [0; INT8_BLOCK];
+    let scale = f16::from_bits(encode_int8(x, &mut codes)).to_f32();
+    for (x, code) in x.iter_mut().zip(codes) {
+        *x = scale * f32::from(code.cast_signed());
     }
 }

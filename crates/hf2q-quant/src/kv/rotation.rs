@@ -18,7 +18,7 @@ static FACTORS: [f32; MAX_BLOCK] = {
     let mut out = [1.0; MAX_BLOCK];
     let mut i = 0;
     while i < MAX_BLOCK {
-        if SIGNS[i / 32] >> (i % 32) & 1 == 1 {
+        if (SIGNS[i / 32] >> (i % 32)) & 1 == 1 {
             out[i] = -1.0;
         }
         i += 1;
