@@ -51,7 +51,7 @@ pub fn dequantize(ty: TensorType, src: &[u8], dst: &mut [f32]) -> Result<(), Qua
 /// [`QuantError::NotFinite`], [`QuantError::TooLarge`] or [`QuantError::ScaleOverflow`]; `dst` is then untouched.
 pub fn quantize(ty: TensorType, src: &[f32], dst: &mut Vec<u8>) -> Result<(), QuantError> {
     let encoder = encoder(ty).ok_or(QuantError::EncodeUnsupported { ty })?;
-    encode(ty, &encoder, src, dst, encoder.encode)
+    encode(ty, encoder.limit, (src, PART), dst, encoder.encode)
 }
 
 /// [`quantize`] of whole rows where errors of some columns matter more than those of others: `weights` holds the
@@ -78,32 +78,52 @@ pub fn quantize_weighted(
     if let Some(index) = weights.iter().position(|w| !(0.0..f32::INFINITY).contains(w)) {
         return Err(QuantError::BadWeight { index, value: weights[index] });
     }
-    let Some(weighted) = encoder.weighted else { return encode(ty, &encoder, src, dst, encoder.encode) };
-    encode(ty, &encoder, src, dst, |src, dst| weighted(src, weights, dst))
+    let Some(weighted) = encoder.weighted else { return quantize(ty, src, dst) };
+    encode(ty, encoder.limit, (src, src.len()), dst, |src, dst| weighted(src, weights, dst))
 }
 
+/// Values encoded at a time, for them to be in the cache when they are looked at again. Whole batches of any
+/// encoder.
+const PART: usize = 1 << 14;
+
+/// Encodes `part` values at a time.
 fn encode(
     ty: TensorType,
-    encoder: &Encoder,
-    src: &[f32],
+    limit: f32,
+    (src, part): (&[f32], usize),
     dst: &mut Vec<u8>,
     encode: impl Fn(&[f32], &mut [u8]),
 ) -> Result<(), QuantError> {
     let (len, block) = (src.len(), ty.block_len());
     let bytes = ty.row_bytes(len).ok_or(QuantError::RaggedValues { ty, len, block })?;
-    refuse_from(ty, encoder.limit, src)?;
     let start = dst.len();
-    dst.resize(start + bytes, 0);
-    encode(src, &mut dst[start..]);
-    if block > 1
-        && let Err(bad) = check_blocks(ty, &dst[start..])
-    {
-        dst.truncate(start);
-        let values = &src[bad.index * block..][..block];
-        let at = (0..block).max_by(|&a, &b| values[a].abs().total_cmp(&values[b].abs())).unwrap_or(0);
-        return Err(QuantError::ScaleOverflow { ty, index: bad.index * block + at, value: values[at] });
+    dst.reserve(bytes);
+    for (number, src) in src.chunks(part.max(1)).enumerate() {
+        let (from, bytes) = (dst.len(), src.len() / block * ty.block_bytes());
+        let encoded = refuse_from(ty, limit, src).and_then(|()| {
+            dst.resize(from + bytes, 0);
+            encode(src, &mut dst[from..]);
+            refuse_scales(ty, src, &dst[from..])
+        });
+        if let Err(error) = encoded {
+            dst.truncate(start);
+            return Err(error.behind(number * part));
+        }
     }
     Ok(())
+}
+
+/// Refuses blocks whose scale is NaN or infinite.
+fn refuse_scales(ty: TensorType, src: &[f32], encoded: &[u8]) -> Result<(), QuantError> {
+    let block = ty.block_len();
+    if block == 1 {
+        return Ok(());
+    }
+    check_blocks(ty, encoded).map_err(|bad| {
+        let values = &src[bad.index * block..][..block];
+        let at = (0..block).max_by(|&a, &b| values[a].abs().total_cmp(&values[b].abs())).unwrap_or(0);
+        QuantError::ScaleOverflow { ty, index: bad.index * block + at, value: values[at] }
+    })
 }
 
 struct Encoder {
@@ -174,16 +194,6 @@ fn decode_blocks<const BYTES: usize, const LEN: usize>(
 ) {
     for (block, out) in src.as_chunks().0.iter().zip(dst.as_chunks_mut().0) {
         decode(block, out);
-    }
-}
-
-fn encode_blocks<const BYTES: usize, const LEN: usize>(
-    src: &[f32],
-    dst: &mut [u8],
-    encode: impl Fn(&[f32; LEN], &mut [u8; BYTES]),
-) {
-    for (x, block) in src.as_chunks().0.iter().zip(dst.as_chunks_mut().0) {
-        encode(x, block);
     }
 }
 

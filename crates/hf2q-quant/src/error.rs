@@ -104,6 +104,19 @@ pub enum QuantError {
     },
 }
 
+impl QuantError {
+    /// The same error where the values seen lie behind others.
+    pub(crate) fn behind(mut self, values: usize) -> Self {
+        if let Self::NotFinite { index, .. }
+        | Self::TooLarge { index, .. }
+        | Self::ScaleOverflow { index, .. } = &mut self
+        {
+            *index += values;
+        }
+        self
+    }
+}
+
 fn decodable() -> impl Iterator<Item = TensorType> {
     TensorType::all().filter(|&ty| crate::can_decode(ty))
 }

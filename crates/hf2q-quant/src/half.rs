@@ -6,6 +6,8 @@
 use ::half::f16;
 use ::half::slice::HalfFloatSliceExt;
 
+use crate::lanes::{Kernel, Simd, dispatch};
+
 /// Values converted at a time through a buffer on the stack.
 const CHUNK: usize = 64;
 
@@ -25,6 +27,7 @@ pub fn bf16_to_f32(bits: u16) -> f32 {
 }
 
 /// `f32` to bfloat16 bits.
+#[inline(always)]
 pub fn f32_to_bf16(value: f32) -> u16 {
     const QUIET: u32 = 0x40;
     let bits = value.to_bits();
@@ -56,13 +59,51 @@ pub fn f16_bytes_to_f32(src: &[u8], dst: &mut [f32]) {
 pub fn f32_to_f16_bytes(src: &[f32], dst: &mut [u8]) {
     let (dst, rest) = dst.as_chunks_mut::<2>();
     assert!(rest.is_empty() && src.len() == dst.len(), "two bytes for every value");
-    for (values, bytes) in src.chunks(CHUNK).zip(dst.chunks_mut(CHUNK)) {
-        let mut halves = [f16::ZERO; CHUNK];
-        halves[..values.len()].convert_from_f32_slice(values);
-        for (bytes, half) in bytes.iter_mut().zip(halves) {
-            *bytes = half.to_le_bytes();
+    dispatch(Narrow { src, dst });
+}
+
+/// Compiled for the instruction set, though it is plain code.
+struct Narrow<'a> {
+    src: &'a [f32],
+    dst: &'a mut [[u8; 2]],
+}
+
+impl Kernel for Narrow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (values, bytes) in self.src.chunks(CHUNK).zip(self.dst.chunks_mut(CHUNK)) {
+            let mut is_nan = false;
+            for (value, bytes) in values.iter().zip(&mut *bytes) {
+                is_nan |= value.is_nan();
+                *bytes = number_to_f16(*value).to_le_bytes();
+            }
+            if is_nan {
+                for (value, bytes) in values.iter().zip(bytes) {
+                    *bytes = f32_to_f16(*value).to_le_bytes();
+                }
+            }
         }
     }
+}
+
+/// [`f32_to_f16`] of anything but NaN, without a branch. The sum with a power of two that is `2^13` steps of the
+/// half precision result (of the smallest exponent at least) is rounded by the hardware to just those steps, which
+/// then are its low bits.
+#[inline(always)]
+pub(crate) fn number_to_f16(value: f32) -> u16 {
+    /// Takes what is too large for half precision to infinity, and back what is not.
+    const UP: f32 = f32::from_bits(0x7780_0000);
+    const DOWN: f32 = f32::from_bits(0x0880_0000);
+    /// Twice the bits of 2^-14, the smallest normal number.
+    const SMALLEST: u32 = 0x7100_0000;
+    const EXPONENT: u32 = 0xff00_0000;
+    let scaled = value.abs() * UP * DOWN;
+    let bits = value.to_bits();
+    let exponent = (bits.wrapping_add(bits) & EXPONENT).max(SMALLEST);
+    let sum = (f32::from_bits((exponent >> 1) + 0x0780_0000) + scaled).to_bits();
+    ((bits >> 16) & 0x8000 | ((sum >> 13) & 0x7c00) + (sum & 0x0fff)) as u16
 }
 
 /// Little-endian bfloat16, at any alignment, to `f32`.
@@ -84,8 +125,23 @@ pub fn bf16_bytes_to_f32(src: &[u8], dst: &mut [f32]) {
 pub fn f32_to_bf16_bytes(src: &[f32], dst: &mut [u8]) {
     let (dst, rest) = dst.as_chunks_mut::<2>();
     assert!(rest.is_empty() && src.len() == dst.len(), "two bytes for every value");
-    for (&value, bytes) in src.iter().zip(dst) {
-        *bytes = f32_to_bf16(value).to_le_bytes();
+    dispatch(Cut { src, dst });
+}
+
+/// Compiled for the instruction set, though it is plain code.
+struct Cut<'a> {
+    src: &'a [f32],
+    dst: &'a mut [[u8; 2]],
+}
+
+impl Kernel for Cut<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        for (&value, bytes) in self.src.iter().zip(self.dst) {
+            *bytes = f32_to_bf16(value).to_le_bytes();
+        }
     }
 }
 
@@ -150,6 +206,31 @@ mod tests {
         }
         assert_eq!(f32_to_bf16(f32::MAX), 0x7f80);
         assert_eq!(f32_to_bf16(f32::from_bits(0xff80_0001)), 0xffc0, "a NaN is never rounded to infinity");
+    }
+
+    /// Around every half and every midpoint between neighbours, beyond the range too.
+    #[test]
+    fn numbers_round_alike_without_a_branch() {
+        for half in 0..=0x7c00 {
+            let (value, next) = (f16_to_f32(half), f16_to_f32((half + 1).min(0x7c00)));
+            for centre in [value, value + (next - value) / 2.0, 70000.0, f32::MAX, f32::from_bits(3)] {
+                if !centre.is_nan() {
+                    let steps = [centre, centre.next_up(), centre.next_down()];
+                    for value in steps.into_iter().filter(|v| !v.is_nan()).flat_map(|v| [v, -v]) {
+                        assert_eq!(number_to_f16(value), f32_to_f16(value), "{value:e}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn payloads_of_nan_survive_among_numbers() {
+        let mut values = vec![1.5; 100];
+        values[70] = f32::from_bits(0xff80_2001);
+        let mut bytes = vec![0; 200];
+        f32_to_f16_bytes(&values, &mut bytes);
+        assert!(bits(&bytes).eq(values.iter().map(|&v| f32_to_f16(v))));
     }
 
     #[test]

@@ -71,16 +71,18 @@ impl<S: Simd> Sums<S> {
 
 /// The best scale so far.
 struct Best<S: Simd> {
+    /// The value that the scales tried take to a level.
+    extreme: Floats<S>,
     scale: Floats<S>,
     score: Floats<S>,
 }
 
 impl<S: Simd> Best<S> {
     #[inline(always)]
-    fn first(s: S, sums: Sums<S>) -> Self {
+    fn first(s: S, extreme: Floats<S>, sums: Sums<S>) -> Self {
         let zero = Floats::splat(s, 0.0);
         let scale = sums.qq.more(zero).select(sums.qx / sums.qq, zero);
-        Self { scale, score: scale * sums.qx }
+        Self { extreme, scale, score: scale * sums.qx }
     }
 
     #[inline(always)]
@@ -119,11 +121,11 @@ impl Search {
         let tiny = extreme.abs().less(Floats::splat(s, TINY));
         // Lanes of tiny groups compute something and are overruled.
         let inverse = Floats::splat(s, 1.0) / (-extreme / Floats::splat(s, LEVELS[0]));
-        let mut best = Best::first(s, sums_at(s, x, weights, inverse));
+        let mut best = Best::first(s, extreme, sums_at(s, x, weights, inverse));
         self.prepare(s, x, weights, Floats::splat(s, LEVELS[0]) / extreme);
         let mut step = -STEPS;
         while step <= STEPS {
-            self.offer_five(s, x, extreme, step, &mut best);
+            self.offer_five(s, x, step, &mut best);
             step += 5;
         }
         tiny.select(Floats::splat(s, 0.0), best.scale)
@@ -146,10 +148,10 @@ impl Search {
 
     /// Tries five scales at once, for the terms to be read once.
     #[inline(always)]
-    fn offer_five<S: Simd>(&self, s: S, x: &Side, extreme: Floats<S>, step: i32, best: &mut Best<S>) {
-        let mut inverses = [extreme; 5];
+    fn offer_five<S: Simd>(&self, s: S, x: &Side, step: i32, best: &mut Best<S>) {
+        let mut inverses = [best.extreme; 5];
         for (i, inverse) in inverses.iter_mut().enumerate() {
-            *inverse = Floats::splat(s, (step + i as i32) as f32 + LEVELS[0]) / extreme;
+            *inverse = Floats::splat(s, (step + i as i32) as f32 + LEVELS[0]) / best.extreme;
         }
         let mut sums = [Sums::zero(s); 5];
         for (terms, x) in self.0.iter().zip(x) {

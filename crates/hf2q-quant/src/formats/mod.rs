@@ -32,7 +32,9 @@ fn half_at(block: &[u8], at: usize) -> f32 {
 /// Writes a number as half precision at a byte offset.
 #[inline(always)]
 fn put_half(block: &mut [u8], at: usize, value: f32) {
-    block[at..at + 2].copy_from_slice(&crate::half::f32_to_f16(value).to_le_bytes());
+    use crate::half::{f32_to_f16, number_to_f16};
+    let half = if value.is_nan() { f32_to_f16(value) } else { number_to_f16(value) };
+    block[at..at + 2].copy_from_slice(&half.to_le_bytes());
 }
 
 /// The smallest and the largest value, of equal ones (zeros of either sign) the first.
