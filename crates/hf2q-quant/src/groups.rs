@@ -1,6 +1,6 @@
 //! Sixteen groups of 32 values in lanes, and what importance makes of their weights.
 
-use crate::lanes::{Floats, LANES, Mask, Simd};
+use crate::lanes::{Floats, LANES, Mask, Simd, side_by_side};
 use crate::search::Groups;
 
 /// Values of a group.
@@ -31,14 +31,9 @@ pub(crate) fn weigh<S: Simd>(s: S, x: &Side, sigma2: Floats<S>, squares: Mask<S>
 
 /// Sixteen groups from the given one on, side by side; behind the last comes the first.
 #[inline(always)]
-pub(crate) fn side(x: &[f32], first: usize) -> Side {
-    let groups = x.as_chunks::<LEN>().0;
+pub(crate) fn side<S: Simd>(s: S, x: &[f32], first: usize) -> Side {
     let mut out = [[0.0; LANES]; LEN];
-    for lane in 0..LANES {
-        for (out, &x) in out.iter_mut().zip(&groups[(first + lane) % groups.len()]) {
-            out[lane] = x;
-        }
-    }
+    side_by_side(s, x.as_chunks().0, (first, LANES), &mut out);
     out
 }
 

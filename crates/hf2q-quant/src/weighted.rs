@@ -39,8 +39,8 @@ impl<F: Weighted<BYTES>, const BYTES: usize> Kernel for Encode<'_, F, BYTES> {
         let batches = self.x.chunks(LANES * LEN).zip(self.out.chunks_mut(LANES * BYTES));
         for (number, (values, out)) in batches.enumerate() {
             let (first, blocks) = (number * LANES, out.as_chunks_mut::<BYTES>().0);
-            let x = groups::side(values, 0);
-            let mut weights = groups::side(self.importance, first);
+            let x = groups::side(s, values, 0);
+            let mut weights = groups::side(s, self.importance, first);
             let unimportant = groups::all_zero(s, &weights).bits();
             let mut sigma2 = [0.0; LANES];
             for (lane, sigma2) in sigma2.iter_mut().enumerate().take(blocks.len()) {

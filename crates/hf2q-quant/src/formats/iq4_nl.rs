@@ -58,26 +58,33 @@ impl Kernel for Encode<'_> {
         let mut search = Search::new();
         let batches = self.x.chunks(LANES * LEN).zip(self.out.chunks_mut(LANES * BYTES));
         for (number, (x, out)) in batches.enumerate() {
-            let first = number * LANES;
-            let (x, weights) = (groups::side(x, 0), self.weights.map(|weights| groups::side(weights, first)));
-            encode_batch(s, &mut search, &x, weights.as_ref(), out);
+            let x = groups::side(s, x, 0);
+            let mut weights = [[0.0; LANES]; LEN];
+            match self.weights {
+                None => groups::squares(s, &x, &mut weights),
+                Some(importance) => {
+                    weights = groups::side(s, importance, number * LANES);
+                    weigh(s, &x, &mut weights);
+                }
+            }
+            let scale = search.run(s, &x, &weights);
+            encode_batch(s, &x, scale, out);
         }
     }
 }
 
+/// Turns importance into weights.
 #[inline(always)]
-fn encode_batch<S: Simd>(s: S, search: &mut Search, x: &Side, weights: Option<&Side>, out: &mut [u8]) {
-    let mut side = [[0.0; LANES]; LEN];
-    match weights {
-        None => groups::squares(s, x, &mut side),
-        Some(weights) => {
-            side = *weights;
-            let sigma2 = groups::sum_of_squares(s, x) * Floats::splat(s, 2.0 / LEN as f32);
-            groups::weigh(s, x, sigma2, groups::all_zero(s, weights), &mut side);
-        }
-    }
+fn weigh<S: Simd>(s: S, x: &Side, weights: &mut Side) {
+    let sigma2 = groups::sum_of_squares(s, x) * Floats::splat(s, 2.0 / LEN as f32);
+    let unimportant = groups::all_zero(s, weights);
+    groups::weigh(s, x, sigma2, unimportant, weights);
+}
+
+/// Writes blocks under their scales.
+#[inline(always)]
+fn encode_batch<S: Simd>(s: S, x: &Side, scale: Floats<S>, out: &mut [u8]) {
     let zero = Floats::splat(s, 0.0);
-    let scale = search.run(s, x, &side);
     let inverse = scale.equal(zero).select(zero, Floats::splat(s, 1.0) / scale);
     let mut packed = [[0; LANES]; LEN / 2];
     levels::pack(s, x, inverse, &mut packed);

@@ -76,12 +76,12 @@ impl Kernel for Encode<'_> {
         let mut search = Search::new();
         let batches = self.x.chunks(BATCH * LEN).zip(self.out.chunks_mut(BATCH * BYTES));
         for (number, (values, out)) in batches.enumerate() {
-            let x = groups::side(values, 0);
+            let x = groups::side(s, values, 0);
             let mut weights = [[0.0; LANES]; groups::LEN];
             match self.weights {
                 None => groups::squares(s, &x, &mut weights),
                 Some(importance) => {
-                    weights = groups::side(importance, number * LANES);
+                    weights = groups::side(s, importance, number * LANES);
                     weigh(s, values, &x, &mut weights);
                 }
             }
