@@ -11,16 +11,27 @@ type I = [i32; LANES];
 /// -1 or 0.
 type M = [i32; LANES];
 
+/// Functions of lanes. Where other instruction sets are used they are not inlined: arrays in long kernels take a
+/// compiler ten times as long as vectors.
+macro_rules! functions {
+    ($(fn $name:ident(self $(, $arg:ident: $in:ty)*) $(-> $out:ty)? $body:block)*) => {$(
+        #[cfg_attr(target_arch = "x86_64", inline(never))]
+        #[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+        fn $name(self $(, $arg: $in)*) $(-> $out)? $body
+    )*};
+}
+
 macro_rules! lanewise {
     ($($name:ident($($arg:ident: $in:ty),*) -> $out:ty = $body:expr;)*) => {$(
-        #[inline(always)]
-        fn $name(self, $($arg: $in),*) -> $out {
-            let mut out = [Default::default(); LANES];
-            for (i, out) in out.iter_mut().enumerate() {
-                $(let $arg = $arg[i];)*
-                *out = $body;
+        functions! {
+            fn $name(self $(, $arg: $in)*) -> $out {
+                let mut out = [Default::default(); LANES];
+                for (i, out) in out.iter_mut().enumerate() {
+                    $(let $arg = $arg[i];)*
+                    *out = $body;
+                }
+                out
             }
-            out
         }
     )*};
 }
@@ -63,88 +74,78 @@ impl Simd for Portable {
         mask_not(a: M) -> M = !a;
     }
 
-    #[inline(always)]
-    fn min_across(self, a: F) -> f32 {
-        let mut min = a[0];
-        for a in a {
-            min = if a < min { a } else { min };
+    functions! {
+        fn min_across(self, a: F) -> f32 {
+            let mut min = a[0];
+            for a in a {
+                min = if a < min { a } else { min };
+            }
+            min
         }
-        min
-    }
 
-    #[inline(always)]
-    fn max_across(self, a: F) -> f32 {
-        let mut max = a[0];
-        for a in a {
-            max = if a > max { a } else { max };
+        fn max_across(self, a: F) -> f32 {
+            let mut max = a[0];
+            for a in a {
+                max = if a > max { a } else { max };
+            }
+            max
         }
-        max
-    }
 
-    #[inline(always)]
-    fn splat(self, x: f32) -> F {
-        [x; LANES]
-    }
+        fn splat(self, x: f32) -> F {
+            [x; LANES]
+        }
 
-    #[inline(always)]
-    fn load(self, from: &F) -> F {
-        *from
-    }
+        fn load(self, from: &F) -> F {
+            *from
+        }
 
-    #[inline(always)]
-    fn store(self, v: F, to: &mut F) {
-        *to = v;
-    }
+        fn store(self, v: F, to: &mut F) {
+            *to = v;
+        }
 
-    #[inline(always)]
-    fn transpose(self, rows: [F; LANES]) -> [F; LANES] {
-        let mut out = rows;
-        for (i, row) in rows.iter().enumerate() {
-            for (out, &v) in out.iter_mut().zip(row) {
-                out[i] = v;
+        fn transpose(self, rows: [F; LANES]) -> [F; LANES] {
+            let mut out = rows;
+            for (i, row) in rows.iter().enumerate() {
+                for (out, &v) in out.iter_mut().zip(row) {
+                    out[i] = v;
+                }
+            }
+            out
+        }
+
+        fn lookup(self, table: &F, index: I) -> F {
+            let mut out = index.map(|_| 0.0);
+            for (out, index) in out.iter_mut().zip(index) {
+                *out = table[index as usize % LANES];
+            }
+            out
+        }
+
+        fn int_splat(self, x: i32) -> I {
+            [x; LANES]
+        }
+
+        fn int_load(self, from: &I) -> I {
+            *from
+        }
+
+        fn int_store(self, v: I, to: &mut I) {
+            *to = v;
+        }
+
+        fn int_store_bytes(self, v: I, to: &mut [u8; LANES]) {
+            for (to, v) in to.iter_mut().zip(v) {
+                *to = v as u8;
             }
         }
-        out
-    }
 
-    #[inline(always)]
-    fn lookup(self, table: &F, index: I) -> F {
-        let mut out = index.map(|_| 0.0);
-        for (out, index) in out.iter_mut().zip(index) {
-            *out = table[index as usize % LANES];
+        fn mask_bits(self, a: M) -> u16 {
+            let mut bits = 0;
+            for (i, a) in a.into_iter().enumerate() {
+                bits |= ((a & 1) as u16) << i;
+            }
+            bits
         }
-        out
-    }
-
-    #[inline(always)]
-    fn int_splat(self, x: i32) -> I {
-        [x; LANES]
-    }
-
-    #[inline(always)]
-    fn int_load(self, from: &I) -> I {
-        *from
-    }
-
-    #[inline(always)]
-    fn int_store(self, v: I, to: &mut I) {
-        *to = v;
-    }
-
-    #[inline(always)]
-    fn int_store_bytes(self, v: I, to: &mut [u8; LANES]) {
-        for (to, v) in to.iter_mut().zip(v) {
-            *to = v as u8;
-        }
-    }
-
-    #[inline(always)]
-    fn mask_bits(self, a: M) -> u16 {
-        let mut bits = 0;
-        for (i, a) in a.into_iter().enumerate() {
-            bits |= ((a & 1) as u16) << i;
-        }
-        bits
     }
 
     #[inline(never)]
