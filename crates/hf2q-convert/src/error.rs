@@ -8,6 +8,7 @@ use hf2q_quant::{BadBlock, QuantError};
 
 use crate::importance::ImportanceError;
 use crate::scales::QuantizedError;
+use crate::recipe::Recipe;
 
 /// Why a conversion stopped. No output file is left behind.
 #[derive(Debug, thiserror::Error)]
@@ -136,8 +137,48 @@ pub enum ConvertError {
         accepted: &'static str,
     },
     /// An unknown output type.
-    #[error("output type {found:?} is not supported; accepted are f32, f16, bf16, q8_0 and q4_0")]
+    #[error("there is no output type {found:?}; accepted are {}", recipes())]
     Recipe {
+        /// What was asked for.
+        found: String,
+    },
+    /// An output type that llama.cpp knows and that cannot be written here.
+    #[error("output type {found} has no encoder here; accepted are {}", recipes())]
+    RecipeNotEncoded {
+        /// What was asked for.
+        found: String,
+    },
+    /// A recipe that is useless without an importance matrix.
+    #[error(
+        "{recipe} needs an importance matrix: {tensor} as {ty} would be worthless without; give one, or take q2_k"
+    )]
+    NeedsImportance {
+        /// The recipe.
+        recipe: &'static str,
+        /// A tensor that suffers.
+        tensor: String,
+        /// The type it would get.
+        ty: TensorType,
+    },
+    /// A pattern that cannot be searched in names of tensors.
+    #[error("pattern {pattern:?}: {why}")]
+    Pattern {
+        /// What was given.
+        pattern: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A tensor that should lie in a layer and does not.
+    #[error("{tensor}: the name tells no layer below {layers}, as blk.0. would")]
+    NoLayer {
+        /// Its GGUF name.
+        tensor: String,
+        /// How many there are.
+        layers: usize,
+    },
+    /// A type that no tensor can be written in.
+    #[error("tensors cannot be written as {found:?}; accepted are {}", types())]
+    OverrideType {
         /// What was asked for.
         found: String,
     },
@@ -200,6 +241,14 @@ fn missing_shards(shards: &[(String, Vec<String>)]) -> String {
 
 fn and_more(others: usize) -> String {
     if others == 0 { String::new() } else { format!(" (so are those of {others} more tensors)") }
+}
+
+fn recipes() -> String {
+    Recipe::names().collect::<Vec<_>>().join(", ")
+}
+
+fn types() -> String {
+    hf2q_quant::encodable().map(TensorType::name).collect::<Vec<_>>().join(", ")
 }
 
 /// The first few names, and how many more there are.

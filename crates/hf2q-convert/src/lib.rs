@@ -28,7 +28,7 @@ pub use error::ConvertError;
 pub use folder::Folder;
 pub use importance::{Entry, Importance, ImportanceError, Weights};
 pub use plan::{Options, Plan, Progress, Summary, convert};
-pub use recipe::{Overrides, Recipe};
+pub use recipe::{Candidate, Choice, Facts, Overrides, Pattern, Recipe, choose, natural_type, place};
 pub use record::{Record, Why};
 pub use scales::QuantizedError;
 pub use source::Source;

@@ -10,6 +10,7 @@ mod importance;
 mod quantize;
 #[cfg(test)]
 mod recipes;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod verify;

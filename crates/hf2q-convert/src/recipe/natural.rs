@@ -1,0 +1,34 @@
+//! The types of an unquantized conversion.
+
+use hf2q_gguf::TensorType;
+
+/// The type that llama.cpp's converter gives a tensor of a checkpoint whose matrices are `own` (f32, f16 or bf16): what
+/// kernels only read as f32 is f32, the rest is `own`. Tensors that recipes leave alone have this type in quantized
+/// files too.
+pub fn natural_type(name: &str, shape: &[u64], own: TensorType) -> TensorType {
+    let exact = shape.len() < 2
+        || !name.ends_with(".weight")
+        || name.ends_with("_norm.weight")
+        || name.ends_with(".ffn_gate_inp.weight");
+    if exact { TensorType::F32 } else { own }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn matrices_keep_the_types_of_the_checkpoint() {
+        for (name, shape, ty) in [
+            ("token_embd.weight", &[8, 9][..], TensorType::Bf16),
+            ("per_layer_model_proj.weight", &[8, 9], TensorType::Bf16),
+            ("blk.0.ffn_down_exps.weight", &[8, 9, 2], TensorType::Bf16),
+            ("blk.0.ffn_down_exps.scale", &[9], TensorType::F32),
+            ("blk.0.ffn_gate_inp.weight", &[8, 9], TensorType::F32),
+            ("blk.0.attn_norm.weight", &[8], TensorType::F32),
+            ("blk.0.pre_ffw_norm_2.weight", &[8], TensorType::F32),
+        ] {
+            assert_eq!(natural_type(name, shape, TensorType::Bf16), ty, "{name}");
+        }
+    }
+}
