@@ -66,7 +66,7 @@ impl WithMinimum<16, BYTES> for Format {
         steady: false,
         mean_squares: 1.0,
         top: 15,
-        cap: 255,
+        caps: [255, 255],
     };
     const D: usize = D;
     const DMIN: usize = DMIN;

@@ -69,7 +69,7 @@ impl WithMinimum<8, BYTES> for Format {
         steady: true,
         mean_squares: 2.0,
         top: 63,
-        cap: 63,
+        caps: [63, 255],
     };
     const D: usize = D;
     const DMIN: usize = DMIN;

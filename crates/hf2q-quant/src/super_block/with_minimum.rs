@@ -21,8 +21,9 @@ pub(crate) struct Shape {
     pub(crate) mean_squares: f32,
     /// The largest scale or minimum of a group.
     pub(crate) top: u8,
-    /// Scales and minimums without importance are not above this.
-    pub(crate) cap: u8,
+    /// What integers of scales and minimums are cut to, where rounding errors made them a negative byte: without
+    /// and with importance.
+    pub(crate) caps: [u8; 2],
 }
 
 /// A format of `GROUPS` groups in `BYTES` bytes.
@@ -130,10 +131,8 @@ fn search<S: Simd, const GROUPS: usize, const SIZE: usize>(
         fits[group].below.store(&mut mins[group]);
     }
     if batch.importance.is_some() {
-        let scales = positive(s, &scales, &totals, shape.top);
-        let mins = positive(s, &mins, &totals, shape.top);
-        let scales = Quantized { unit: scales.scale, codes: scales.codes };
-        return Found { fits, scales, mins: Quantized { unit: mins.scale, codes: mins.codes } };
+        let scales = quantize_weighted(s, &scales, &totals, shape);
+        return Found { fits, scales, mins: quantize_weighted(s, &mins, &totals, shape) };
     }
     Found { fits, scales: quantize_plain(s, &scales, shape), mins: quantize_plain(s, &mins, shape) }
 }
@@ -171,7 +170,22 @@ fn quantize_plain<S: Simd, const GROUPS: usize>(
     let mut codes = [[0; LANES]; GROUPS];
     for (x, code) in x.iter().zip(&mut codes) {
         let byte = (inverse * Floats::load(s, x)).nearest_int() & Ints::splat(s, 0xff);
-        byte.min(Ints::splat(s, shape.cap.into())).store_bytes(code);
+        byte.min(Ints::splat(s, shape.caps[0].into())).store_bytes(code);
     }
     Quantized { unit: most / top, codes }
+}
+
+/// Scales as integers with the least error.
+#[inline(always)]
+fn quantize_weighted<S: Simd, const GROUPS: usize>(
+    s: S,
+    x: &Groups<GROUPS>,
+    totals: &Groups<GROUPS>,
+    shape: Shape,
+) -> Quantized<S, GROUPS> {
+    let mut fit = positive(s, x, totals, shape.top);
+    for code in fit.codes.as_flattened_mut() {
+        *code = shape.caps[1].min(*code);
+    }
+    Quantized { unit: fit.scale, codes: fit.codes }
 }
