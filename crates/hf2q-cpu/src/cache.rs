@@ -1,91 +1,182 @@
 //! Keys and values of one layer.
 
 use hf2q_plan::{BackendError, Cache, KvFormat, PAGE};
+use hf2q_quant::kv::Piece;
 
 use crate::memory::Memory;
 use crate::simd::LANES;
 
-/// The pages of one layer. Within a page every KV head has a block of keys `[head_dim][PAGE]` and a block of values
-/// `[PAGE][value_stride]`: keys lie side by side, so that a vector holds the same component of sixteen keys; values
-/// one after another, padded to whole vectors.
+/// Bytes of a scale, which is in half precision.
+pub(crate) const SCALE_BYTES: usize = 2;
+
+/// Which way vectors lie in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Side by side: row `d` holds component `d` of all [`PAGE`] keys.
+    Keys,
+    /// One after another: row `p` holds the value of position `p`, padded to whole SIMD vectors.
+    Values,
+}
+
+/// How the keys or the values of one head lie in a page: rows of elements, then scales `[blocks][PAGE]` in half
+/// precision for formats that have them. Formats of less than 8 bits pack the elements of a row in groups of 64.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub(crate) side: Side,
+    pub(crate) format: KvFormat,
+    /// Number of rows.
+    pub(crate) rows: usize,
+    /// Elements of a row.
+    pub(crate) row_len: usize,
+    /// Bytes of a row.
+    pub(crate) row_bytes: usize,
+    /// Scales of a vector; 0: elements are not scaled.
+    pub(crate) scales: usize,
+    /// Components of a vector that share a scale, or all of them.
+    pub(crate) block: usize,
+}
+
+impl Layout {
+    fn new(side: Side, format: KvFormat, head_dim: usize) -> Self {
+        let (rows, row_len) = match side {
+            Side::Keys => (head_dim, PAGE),
+            Side::Values => (PAGE, head_dim.next_multiple_of(LANES)),
+        };
+        let (scales, block) = (format.scales(head_dim), format.block(head_dim).unwrap_or(head_dim));
+        let row_bytes = row_len * format.bits() / 8;
+        Self { side, format, rows, row_len, row_bytes, scales, block }
+    }
+
+    /// Bytes from the start to the scales.
+    pub(crate) fn scales_at(&self) -> usize {
+        self.rows * self.row_bytes
+    }
+
+    /// Bytes of the keys or values of a head in a page.
+    pub(crate) fn bytes(&self) -> usize {
+        self.scales_at() + self.scales * PAGE * SCALE_BYTES
+    }
+
+    /// Copies vector `from.1` of one block to vector `to.1` of another, which may be the same.
+    ///
+    /// # Safety
+    /// Both pointers are the start of [`Layout::bytes`] bytes that nobody else writes, or reads where they are written.
+    #[expect(unsafe_code, reason = "blocks are given as pointers")]
+    pub(crate) unsafe fn copy(&self, from: (*const u8, usize), to: (*mut u8, usize)) {
+        assert!(from.1 < PAGE && to.1 < PAGE, "a vector of a page");
+        // SAFETY: what is touched lies in vectors of the page, so within the blocks, for which the caller vouches.
+        unsafe {
+            for i in 0..self.scales {
+                let at = |i: usize, vector: usize| self.scales_at() + (i * PAGE + vector) * SCALE_BYTES;
+                std::ptr::copy(from.0.add(at(i, from.1)), to.0.add(at(i, to.1)), SCALE_BYTES);
+            }
+            match (self.side, self.format.turbo()) {
+                (Side::Values, _) => {
+                    let (from, to) = (from.0.add(from.1 * self.row_bytes), to.0.add(to.1 * self.row_bytes));
+                    std::ptr::copy(from, to, self.row_bytes);
+                }
+                (Side::Keys, Some(turbo)) => {
+                    let (source, target) = (turbo.pieces(from.1), turbo.pieces(to.1));
+                    for row in 0..self.rows {
+                        let at = row * self.row_bytes;
+                        copy_code((from.0.add(at), source), (to.0.add(at), target));
+                    }
+                }
+                (Side::Keys, None) => {
+                    let width = self.row_bytes / self.row_len;
+                    for row in 0..self.rows {
+                        let at = |vector: usize| row * self.row_bytes + vector * width;
+                        std::ptr::copy(from.0.add(at(from.1)), to.0.add(at(to.1)), width);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Copies one code between groups.
+///
+/// # Safety
+/// The pointers are the start of groups that hold the pieces, and nobody else uses the bytes that are written.
+#[expect(unsafe_code, reason = "blocks are given as pointers")]
+unsafe fn copy_code(from: (*const u8, [Piece; 2]), to: (*mut u8, [Piece; 2])) {
+    // SAFETY: the caller vouches for the bytes of the pieces.
+    unsafe {
+        let [low, high] = from.1;
+        let code = low.get(*from.0.add(low.byte)) | high.get(*from.0.add(high.byte));
+        put_code(to.0, to.1, code);
+    }
+}
+
+/// Writes one code into a group.
+///
+/// # Safety
+/// `group` is the start of a group that holds the pieces, and nobody else uses the bytes that are written.
+#[inline(always)]
+#[expect(unsafe_code, reason = "blocks are given as pointers")]
+pub(crate) unsafe fn put_code(group: *mut u8, [low, high]: [Piece; 2], code: u8) {
+    // SAFETY: the caller vouches for the bytes of the pieces.
+    unsafe {
+        let byte = group.add(low.byte);
+        *byte = low.put(*byte, code);
+        if high != low {
+            let byte = group.add(high.byte);
+            *byte = high.put(*byte, code);
+        }
+    }
+}
+
+/// The pages of one layer. Within a page every KV head has a block of keys and a block of values: see [`Layout`].
 #[derive(Debug)]
 pub(crate) struct CacheMemory {
     memory: Memory,
     pub(crate) cache: Cache,
+    pub(crate) keys: Layout,
+    pub(crate) values: Layout,
     pages: usize,
-}
-
-/// Bytes of a stored value.
-pub(crate) fn element_bytes(format: KvFormat) -> usize {
-    format.bytes(1)
 }
 
 impl CacheMemory {
     pub(crate) fn new(cache: &Cache, pages: usize) -> Result<Self, BackendError> {
         let what = format!("the cache {}", cache.name);
         let too_large = BackendError::OutOfMemory { what: what.clone(), bytes: usize::MAX };
-        let bytes = page_bytes(cache).checked_mul(pages).ok_or(too_large)?;
-        Ok(Self { memory: Memory::new(&what, bytes)?, cache: cache.clone(), pages })
-    }
-
-    /// Values from one stored value vector to the next.
-    pub(crate) fn value_stride(&self) -> usize {
-        value_stride(&self.cache)
+        let keys = Layout::new(Side::Keys, cache.k_format, cache.head_dim);
+        let values = Layout::new(Side::Values, cache.v_format, cache.head_dim);
+        let page = cache.kv_heads * (keys.bytes() + values.bytes());
+        let bytes = page.checked_mul(pages).ok_or(too_large)?;
+        Ok(Self { memory: Memory::new(&what, bytes)?, cache: cache.clone(), keys, values, pages })
     }
 
     /// The block of keys of a head in a page.
-    pub(crate) fn keys(&self, page: usize, head: usize) -> *mut u8 {
-        self.block(page, head, 0)
+    pub(crate) fn key_block(&self, page: usize, head: usize) -> *mut u8 {
+        self.block((page, head), 0, self.keys.bytes())
     }
 
     /// The block of values of a head in a page.
-    pub(crate) fn values(&self, page: usize, head: usize) -> *mut u8 {
-        self.block(page, head, key_block_bytes(&self.cache))
+    pub(crate) fn value_block(&self, page: usize, head: usize) -> *mut u8 {
+        self.block((page, head), self.keys.bytes(), self.values.bytes())
     }
 
-    fn block(&self, page: usize, head: usize, at: usize) -> *mut u8 {
+    fn block(&self, (page, head): (usize, usize), at: usize, len: usize) -> *mut u8 {
         assert!(page < self.pages && head < self.cache.kv_heads, "page {page}, head {head} of the cache");
-        let head_bytes = key_block_bytes(&self.cache) + value_block_bytes(&self.cache);
-        let start = page * page_bytes(&self.cache) + head * head_bytes + at;
-        self.memory.pointer::<u32>(start, 1).cast()
+        let head_bytes = self.keys.bytes() + self.values.bytes();
+        let start = (page * self.cache.kv_heads + head) * head_bytes + at;
+        self.memory.pointer::<u8>(start, len)
     }
 
     /// Copies one slot to another.
+    #[expect(unsafe_code, reason = "blocks are pointers")]
     pub(crate) fn copy_slot(&mut self, from: usize, to: usize) {
         let (source, target) = (from / PAGE, to / PAGE);
         let (i, j) = (from % PAGE, to % PAGE);
-        let width = element_bytes(self.cache.k_format);
-        let value_bytes = self.value_stride() * element_bytes(self.cache.v_format);
         for head in 0..self.cache.kv_heads {
-            let keys = (self.keys(source, head), self.keys(target, head));
-            for d in 0..self.cache.head_dim {
-                copy((keys.0, (d * PAGE + i) * width), (keys.1, (d * PAGE + j) * width), width);
+            let keys = (self.key_block(source, head), self.key_block(target, head));
+            let values = (self.value_block(source, head), self.value_block(target, head));
+            // SAFETY: blocks have the bytes of their layouts, and the cache is borrowed exclusively.
+            unsafe {
+                self.keys.copy((keys.0, i), (keys.1, j));
+                self.values.copy((values.0, i), (values.1, j));
             }
-            let values = (self.values(source, head), self.values(target, head));
-            copy((values.0, i * value_bytes), (values.1, j * value_bytes), value_bytes);
         }
     }
-}
-
-/// Copies `len` bytes between offsets of blocks of one cache that is borrowed exclusively.
-#[expect(unsafe_code, reason = "blocks are given as pointers")]
-fn copy(from: (*mut u8, usize), to: (*mut u8, usize), len: usize) {
-    // SAFETY: `copy_slot` keeps offsets within blocks, borrows the cache exclusively, and `copy` allows overlap.
-    unsafe { std::ptr::copy(from.0.add(from.1), to.0.add(to.1), len) }
-}
-
-fn value_stride(cache: &Cache) -> usize {
-    cache.head_dim.next_multiple_of(LANES)
-}
-
-fn key_block_bytes(cache: &Cache) -> usize {
-    PAGE * cache.head_dim * element_bytes(cache.k_format)
-}
-
-fn value_block_bytes(cache: &Cache) -> usize {
-    PAGE * value_stride(cache) * element_bytes(cache.v_format)
-}
-
-fn page_bytes(cache: &Cache) -> usize {
-    cache.kv_heads * (key_block_bytes(cache) + value_block_bytes(cache))
 }

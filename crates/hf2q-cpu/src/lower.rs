@@ -2,13 +2,14 @@
 
 use hf2q_gguf::TensorType;
 use hf2q_plan::{
-    Add, Attention, BackendError, Embed, ExpertInput, ExpertMatMul, ExpertSum, Glu, KvStore, MatMul, NamedOp,
-    NormAdd, NormRope, Op, RmsNorm, Rope, RopeParams, Route, Scale, SelectRows, SoftCap, TensorId, View,
+    Add, Attention, BackendError, Embed, ExpertInput, ExpertMatMul, ExpertSum, Glu, KvFormat, KvStore,
+    MatMul, NamedOp, NormAdd, NormRope, Op, RmsNorm, Rope, RopeParams, Route, Scale, SelectRows, SoftCap,
+    TensorId, View,
 };
 
 use crate::call::Call;
 use crate::compile::Compiler;
-use crate::kernels::attention::{self, ScoreParams, Shape};
+use crate::kernels::attention::{self, Rotations, ScoreParams, Shape};
 use crate::kernels::float_mat_mul::{FloatExpertMatMul, FloatMatMul, Matrix, is_float};
 use crate::kernels::norm::NormParams;
 use crate::kernels::picks::ExpertShape;
@@ -159,8 +160,20 @@ fn expert_mat_mul(c: &mut Compiler<'_>, op: &NamedOp, o: &ExpertMatMul) -> Lower
 }
 
 fn kv_store(c: &Compiler<'_>, o: &KvStore) -> Lowered {
-    let group = c.recording.cache(o.cache).group.index();
-    Ok(Box::new(kv_store::KvStore { k: c.operand(o.k)?, v: c.operand(o.v)?, cache: o.cache.index(), group }))
+    let cache = c.recording.cache(o.cache);
+    Ok(Box::new(kv_store::KvStore {
+        k: c.operand(o.k)?,
+        v: c.operand(o.v)?,
+        cache: o.cache.index(),
+        group: cache.group.index(),
+        kv_heads: cache.kv_heads,
+        per_value: kv_store::nanoseconds(cache.k_format) + kv_store::nanoseconds(cache.v_format),
+    }))
+}
+
+/// Values that are rotated together in a format of vectors of `head_dim`.
+fn rotation(format: KvFormat, head_dim: usize) -> Option<usize> {
+    format.turbo().and_then(|_| format.block(head_dim))
 }
 
 fn attention(c: &Compiler<'_>, o: &Attention) -> Lowered {
@@ -174,6 +187,10 @@ fn attention(c: &Compiler<'_>, o: &Attention) -> Lowered {
         group: c.recording.groups[group_index].clone(),
         shape: Shape { heads: o.heads, kv_heads: cache.kv_heads, head_dim: cache.head_dim },
         scores: ScoreParams { scale: o.scale, softcap: o.softcap },
+        rotations: Rotations {
+            keys: rotation(cache.k_format, cache.head_dim),
+            values: rotation(cache.v_format, cache.head_dim),
+        },
         threads: c.threads,
     }))
 }

@@ -12,6 +12,7 @@ pub(crate) trait Plain: Copy {}
 impl Plain for f32 {}
 impl Plain for i32 {}
 impl Plain for u32 {}
+impl Plain for u8 {}
 
 /// Zeroed bytes, aligned to [`ALIGNMENT`], that several threads read and write. Which thread touches what, and when,
 /// is for the users to agree on: see [`Memory::slice`] and [`Memory::slice_mut`].

@@ -15,8 +15,43 @@ pub(crate) struct StepData {
     /// Runs of rows of one sequence at successive positions that all find their keys by page table, cut to [`CHUNK`];
     /// any other row is a run of its own.
     pub(crate) chunks: Vec<Range<usize>>,
+    /// By group: rows that store into one page.
+    stores: Vec<Stores>,
     /// `0, 1, 2, …`: as many as a matrix product may have rows.
     pub(crate) identity: Vec<u32>,
+}
+
+/// The rows of a step in the order of the pages that they store into, in one group.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stores {
+    rows: Vec<usize>,
+    /// Parts of `rows`, one for each page.
+    pages: Vec<Range<usize>>,
+}
+
+impl Stores {
+    fn set(&mut self, slots: &[u32]) {
+        let page = |&row: &usize| slots[row] as usize / PAGE;
+        self.rows.clear();
+        self.rows.extend(0..slots.len());
+        self.rows.sort_by_key(page);
+        self.pages.clear();
+        let mut start = 0;
+        for rows in self.rows.chunk_by(|a, b| page(a) == page(b)) {
+            self.pages.push(start..start + rows.len());
+            start += rows.len();
+        }
+    }
+
+    /// Number of pages.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Rows that store into the `i`-th page.
+    pub(crate) fn rows(&self, i: usize) -> &[usize] {
+        &self.rows[self.pages[i].clone()]
+    }
 }
 
 impl StepData {
@@ -30,12 +65,16 @@ impl StepData {
             logit_rows: Vec::new(),
         };
         let identity = (0..max_rows).map(|r| u32::try_from(r).unwrap_or(u32::MAX)).collect();
-        Self { step: empty, chunks: Vec::new(), identity }
+        Self { step: empty, chunks: Vec::new(), stores: Vec::new(), identity }
     }
 
     /// Takes over a step that has been checked.
     pub(crate) fn set(&mut self, step: &Step) {
         self.step.clone_from(step);
+        self.stores.resize(step.groups.len(), Stores::default());
+        for (stores, group) in self.stores.iter_mut().zip(&step.groups) {
+            stores.set(&group.slots);
+        }
         self.chunks.clear();
         let mut start = 0;
         for row in 1..=step.len() {
@@ -58,6 +97,11 @@ impl StepData {
     /// Whether the row finds all its keys by page table.
     pub(crate) fn is_paged(&self, row: usize) -> bool {
         self.step.tree_base[row] > self.step.rows[row].position
+    }
+
+    /// What is stored in a group's caches.
+    pub(crate) fn stores(&self, group: usize) -> &Stores {
+        &self.stores[group]
     }
 
     /// Rows of an activation in this step.
@@ -120,5 +164,8 @@ mod tests {
         assert_eq!(data.chunks, [0..32, 32..40, 40..42, 42..43, 43..44]);
         let window = Group { name: "sliding".into(), window: Some(16) };
         assert_eq!(data.visible(&window, 39), 24..40);
+        let stores = data.stores(0);
+        let pages: Vec<&[usize]> = (0..stores.pages()).map(|i| stores.rows(i)).collect();
+        assert_eq!(pages, [&(0..40).collect::<Vec<_>>()[..], &[40, 41, 42], &[43]]);
     }
 }

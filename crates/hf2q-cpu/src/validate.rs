@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use hf2q_gguf::Bytes;
-use hf2q_plan::{BackendError, KvFormat, Limits, Op, PAGE, Plan, Recording, TensorId, TensorKind, View};
+use hf2q_plan::{BackendError, Limits, Op, PAGE, Plan, Recording, TensorId, TensorKind, View};
 
 use crate::backend::NAME;
 use crate::simd::LANES;
@@ -16,7 +16,7 @@ fn failed(why: String) -> BackendError {
 const MAX_ROWS: usize = 1 << 20;
 
 /// Limits fit the groups, weights have the sizes of their types and shapes, operands of operations fit together, waves
-/// have no hazards, views lie within their tensors, and caches have a format that kernels know.
+/// have no hazards, views lie within their tensors, and caches have a size.
 pub(crate) fn validate(plan: &Plan, weights: &[Bytes], limits: &Limits) -> Result<(), BackendError> {
     let recording = &plan.recording;
     let groups = recording.groups.len();
@@ -55,20 +55,9 @@ pub(crate) fn validate(plan: &Plan, weights: &[Bytes], limits: &Limits) -> Resul
     }
 }
 
-/// Formats, sizes, and one tensor for each cache, so that what touches it meets in its accesses.
+/// Sizes, and one tensor for each cache, so that what touches it meets in its accesses.
 fn caches(recording: &Recording) -> Result<(), BackendError> {
     for cache in &recording.caches {
-        if !matches!(
-            (cache.k_format, cache.v_format),
-            (KvFormat::F32 | KvFormat::F16, KvFormat::F32 | KvFormat::F16)
-        ) {
-            let why = format!(
-                "a cache of {} and {}; f32 and f16 are",
-                cache.k_format.name(),
-                cache.v_format.name()
-            );
-            return Err(BackendError::Unsupported { backend: NAME, op: cache.name.clone(), why });
-        }
         let values = cache.kv_heads.checked_mul(cache.head_dim.next_multiple_of(LANES));
         let page = values.and_then(|n| n.checked_mul(2 * PAGE * size_of::<f32>()));
         let is_empty = cache.kv_heads == 0 || cache.head_dim == 0;

@@ -38,6 +38,30 @@ fn shapes() -> Vec<Shape> {
     for formats in [(KvFormat::F16, KvFormat::F32), (KvFormat::F32, KvFormat::F16)] {
         shapes.push(Shape { formats, ..BASE });
     }
+    for format in KvFormat::ALL.into_iter().filter(|f| !matches!(f, KvFormat::F32 | KvFormat::F16)) {
+        let formats = (format, format);
+        for (head_dim, heads, window) in
+            [(64, 4, None), (128, 2, Some(100)), (256, 3, None), (512, 2, Some(65))]
+        {
+            shapes.push(Shape { head_dim, heads, kv_heads: 1, window, formats, ..BASE });
+        }
+        shapes.push(Shape { heads: 16, formats, window: Some(129), ..BASE });
+    }
+    for formats in [
+        (KvFormat::Tq6, KvFormat::Tq4),
+        (KvFormat::F16, KvFormat::Tq4),
+        (KvFormat::Tq8, KvFormat::F32),
+        (KvFormat::Q8_0, KvFormat::Tq3),
+        (KvFormat::Tq2, KvFormat::Bf16),
+        (KvFormat::Bf16, KvFormat::Q8_0),
+        (KvFormat::Tq5, KvFormat::Tq8),
+    ] {
+        shapes.push(Shape { formats, ..BASE });
+        shapes.push(Shape { formats, head_dim: 512, heads: 2, softcap: Some(5.0), window: Some(64), ..BASE });
+    }
+    for head_dim in [32, 96] {
+        shapes.push(Shape { head_dim, formats: (KvFormat::Q8_0, KvFormat::Q8_0), ..BASE });
+    }
     for softcap in [0.5, 5.0, 50.0] {
         shapes.push(Shape { softcap: Some(softcap), ..BASE });
         shapes.push(Shape { softcap: Some(softcap), window: Some(70), formats: F16, head_dim: 128, ..BASE });

@@ -154,6 +154,22 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn read_i8(self, from: *const u8) -> V {
+        // SAFETY: the instructions exist; the caller vouches for 16 bytes.
+        unsafe {
+            let low = _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast()));
+            let high = _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.add(8).cast()));
+            (_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn read_levels<const BITS: usize>(self, group: *const u8, j: usize) -> V {
+        // SAFETY: the instructions exist; the caller vouches for the group.
+        unsafe { super::levels::avx2::read::<BITS>(group, j) }
+    }
+
+    #[inline(always)]
     fn if_less(self, (a, b): (V, V), x: V, y: V) -> V {
         // SAFETY: the instructions exist; they touch registers only.
         unsafe {

@@ -110,6 +110,18 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn read_i8(self, from: *const u8) -> __m512 {
+        // SAFETY: the instructions exist; the caller vouches for 16 bytes.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))) }
+    }
+
+    #[inline(always)]
+    unsafe fn read_levels<const BITS: usize>(self, group: *const u8, j: usize) -> __m512 {
+        // SAFETY: the instructions exist; the caller vouches for the group.
+        unsafe { super::levels::avx512::read::<BITS>(group, j) }
+    }
+
+    #[inline(always)]
     fn if_less(self, (a, b): (__m512, __m512), x: __m512, y: __m512) -> __m512 {
         // SAFETY: the instructions exist; they touch registers only.
         unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x) }

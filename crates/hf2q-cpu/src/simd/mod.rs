@@ -9,6 +9,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod levels;
 mod math;
 mod portable;
 
@@ -52,6 +53,18 @@ pub(crate) trait Simd: Copy {
     /// 32 bytes from `from` must be readable; any alignment.
     #[expect(unsafe_code, reason = "reads through pointers: the contract is above")]
     unsafe fn read_bf16(self, from: *const u8) -> Self::V;
+    /// Signed bytes.
+    ///
+    /// # Safety
+    /// 16 bytes from `from` must be readable.
+    #[expect(unsafe_code, reason = "reads through pointers: the contract is above")]
+    unsafe fn read_i8(self, from: *const u8) -> Self::V;
+    /// The levels of codes `16 j ..` of a group of 64 codes of `BITS` bits: see [`hf2q_quant::kv`].
+    ///
+    /// # Safety
+    /// `8 · BITS` bytes from `group` must be readable, any alignment, and `j` below 4.
+    #[expect(unsafe_code, reason = "reads through pointers: the contract is above")]
+    unsafe fn read_levels<const BITS: usize>(self, group: *const u8, j: usize) -> Self::V;
 
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;

@@ -88,6 +88,19 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    unsafe fn read_i8(self, from: *const u8) -> V {
+        // SAFETY: the caller vouches for 16 bytes.
+        let bytes = unsafe { from.cast::<[i8; LANES]>().read() };
+        bytes.map(f32::from)
+    }
+
+    #[inline(always)]
+    unsafe fn read_levels<const BITS: usize>(self, group: *const u8, j: usize) -> V {
+        // SAFETY: the caller vouches for the group.
+        unsafe { super::levels::portable::read::<BITS>(group, j) }
+    }
+
+    #[inline(always)]
     fn add(self, a: V, b: V) -> V {
         zip(a, b, |a, b| a + b)
     }

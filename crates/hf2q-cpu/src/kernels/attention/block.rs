@@ -2,43 +2,47 @@
 
 use hf2q_plan::{KvFormat, PAGE};
 
+use super::element::{Element, Elements, with_element};
 use super::{Attention, Unit};
-use crate::cache::{CacheMemory, element_bytes};
+use crate::cache::{CacheMemory, Layout};
 use crate::call::Context;
-use crate::simd::{LANES, Simd};
+use crate::simd::{Kernel, LANES, Simd};
 
-/// Values that a product reads.
+/// The keys or the values of a block.
 #[derive(Clone, Copy)]
-pub(super) struct Elements {
-    pub(super) start: *const u8,
-    /// Number of values.
-    pub(super) len: usize,
-    pub(super) format: KvFormat,
+pub(super) struct Stored {
+    pub(super) elements: Elements,
+    /// `[scale_count][PAGE]` in half precision.
+    pub(super) scales: *const u8,
+    /// Scales of a vector; 0: elements are not scaled.
+    pub(super) scale_count: usize,
+    /// Components of a vector that share a scale.
+    pub(super) block: usize,
 }
 
 /// One block: keys `[head_dim][PAGE]`, values `[PAGE][padded head_dim]`.
 pub(super) struct Block {
     pub(super) index: usize,
-    pub(super) keys: Elements,
-    pub(super) values: Elements,
+    pub(super) keys: Stored,
+    pub(super) values: Stored,
 }
 
 /// Memory of blocks that do not lie in the cache as they are needed.
 #[derive(Default)]
 pub(super) struct Buffers {
-    gathered: (Vec<u32>, Vec<u32>),
+    gathered: (Vec<u8>, Vec<u8>),
     wide: (Vec<f32>, Vec<f32>),
 }
 
 impl Block {
     /// Block `index` as the unit sees it: a page of the cache; a copy, where some of its positions are found along a
-    /// path; in single precision if `wide`.
+    /// path; elements in single precision where `queries` use them.
     #[inline(always)]
     pub(super) fn find<S: Simd>(
         s: S,
         cx: &Context<'_>,
         (call, unit): (&Attention, &Unit),
-        (index, wide): (usize, bool),
+        (index, queries): (usize, usize),
         buffers: &mut Buffers,
     ) -> Self {
         let memory = &cx.caches[call.cache];
@@ -46,84 +50,115 @@ impl Block {
         let by_path = cx.step.step.tree_base[row] as usize;
         let mut block = if by_path >= (index + 1) * PAGE || cx.step.is_paged(row) {
             let page = cx.step.page(call.group_index, row, index);
-            from_page(memory, (page, unit.kv_head), index)
+            let (keys, values) = blocks(memory, page, unit.kv_head);
+            Self { index, keys: stored(&memory.keys, keys), values: stored(&memory.values, values) }
         } else {
             gather(cx, (call, unit), index, &mut buffers.gathered)
         };
-        if wide {
-            block.keys = widened(s, block.keys, &mut buffers.wide.0);
-            block.values = widened(s, block.values, &mut buffers.wide.1);
-        }
+        block.keys.elements = widened(s, block.keys.elements, queries, &mut buffers.wide.0);
+        block.values.elements = widened(s, block.values.elements, queries, &mut buffers.wide.1);
         block
     }
 }
 
-fn from_page(memory: &CacheMemory, (page, head): (usize, usize), index: usize) -> Block {
-    let cache = &memory.cache;
-    let keys =
-        Elements { start: memory.keys(page, head), len: cache.head_dim * PAGE, format: cache.k_format };
-    let values = Elements {
-        start: memory.values(page, head),
-        len: PAGE * memory.value_stride(),
-        format: cache.v_format,
-    };
-    Block { index, keys, values }
+/// The blocks of a head's keys and values in a page.
+fn blocks(memory: &CacheMemory, page: usize, head: usize) -> (*const u8, *const u8) {
+    (memory.key_block(page, head), memory.value_block(page, head))
+}
+
+fn stored(layout: &Layout, start: *const u8) -> Stored {
+    let &Layout { format, rows, row_len, row_bytes, scales, block, .. } = layout;
+    Stored {
+        elements: Elements { start, format, rows, row_len, row_bytes },
+        scales: start.wrapping_add(layout.scales_at()),
+        scale_count: scales,
+        block,
+    }
 }
 
 /// Copies the positions that a row sees, each from its slot.
+#[expect(unsafe_code, reason = "blocks of the cache are pointers")]
 fn gather(
     cx: &Context<'_>,
     (call, unit): (&Attention, &Unit),
     index: usize,
-    (keys, values): &mut (Vec<u32>, Vec<u32>),
+    (keys, values): &mut (Vec<u8>, Vec<u8>),
 ) -> Block {
     let memory = &cx.caches[call.cache];
-    let (head_dim, stride) = (memory.cache.head_dim, memory.value_stride());
-    let widths = (element_bytes(memory.cache.k_format), element_bytes(memory.cache.v_format));
-    keys.resize(head_dim * PAGE * widths.0 / 4, 0);
-    values.resize(PAGE * stride * widths.1 / 4, 0);
+    keys.resize(memory.keys.bytes(), 0);
+    values.resize(memory.values.bytes(), 0);
     let row = unit.rows.start;
     let visible = cx.step.visible(&call.group, row);
     for position in visible.start.max(index * PAGE)..visible.end.min((index + 1) * PAGE) {
         let slot = cx.step.slot(call.group_index, row, position);
-        let from = from_page(memory, (slot / PAGE, unit.kv_head), index);
+        let from = blocks(memory, slot / PAGE, unit.kv_head);
         let (i, j) = (slot % PAGE, position % PAGE);
-        for d in 0..head_dim {
-            copy((from.keys, d * PAGE + i), (keys, d * PAGE + j), 1);
+        // SAFETY: blocks have the bytes of their layouts; the cache is not written in this wave, and the copies are ours.
+        unsafe {
+            memory.keys.copy((from.0, i), (keys.as_mut_ptr(), j));
+            memory.values.copy((from.1, i), (values.as_mut_ptr(), j));
         }
-        copy((from.values, i * stride), (values, j * stride), stride);
     }
     Block {
         index,
-        keys: Elements { start: keys.as_ptr().cast(), len: head_dim * PAGE, format: memory.cache.k_format },
-        values: Elements { start: values.as_ptr().cast(), len: PAGE * stride, format: memory.cache.v_format },
+        keys: stored(&memory.keys, keys.as_ptr()),
+        values: stored(&memory.values, values.as_ptr()),
     }
 }
 
-/// Copies `count` elements between positions given in elements.
-#[expect(unsafe_code, reason = "blocks of the cache are pointers")]
-fn copy((from, at): (Elements, usize), (to, to_at): (&mut [u32], usize), count: usize) {
-    let width = element_bytes(from.format);
-    assert!(at + count <= from.len && (to_at + count) * width <= size_of_val(to), "a copy leaves its block");
-    // SAFETY: both ends are checked; the cache is not written in this wave, and the copy is ours.
-    unsafe {
-        let to = to.as_mut_ptr().cast::<u8>().add(to_at * width);
-        std::ptr::copy_nonoverlapping(from.start.add(at * width), to, count * width);
+/// Queries from which on it pays to have a block's elements in single precision: packed codes are read faster.
+fn worth_widening(format: KvFormat) -> usize {
+    match format {
+        KvFormat::F32 => usize::MAX,
+        _ if format.turbo().is_some() => 2 * super::TILE + 1,
+        _ => super::TILE + 1,
     }
 }
 
-/// The same values in single precision.
+/// The same elements in single precision, if enough queries use them.
 #[inline(always)]
-#[expect(unsafe_code, reason = "blocks of the cache are pointers")]
-fn widened<S: Simd>(s: S, from: Elements, to: &mut Vec<f32>) -> Elements {
-    if from.format != KvFormat::F16 {
+fn widened<S: Simd>(s: S, from: Elements, queries: usize, to: &mut Vec<f32>) -> Elements {
+    if queries < worth_widening(from.format) {
         return from;
     }
-    to.resize(from.len, 0.0);
-    for (i, to) in to.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-        // SAFETY: blocks hold a multiple of LANES elements: PAGE is one, and values are padded to one.
-        let v = unsafe { s.read_f16(from.start.add(i * LANES * 2)) };
-        s.store(v, to);
+    to.resize(from.rows * from.row_len, 0.0);
+    s.outline(Widen { from, to });
+    let row_bytes = from.row_len * size_of::<f32>();
+    Elements { start: to.as_ptr().cast(), format: KvFormat::F32, row_bytes, ..from }
+}
+
+/// Elements, and room for as many.
+struct Widen<'a> {
+    from: Elements,
+    to: &'a mut [f32],
+}
+
+impl Kernel for Widen<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        with_element!(self.from.format, E => self.all::<S, E>(s));
     }
-    Elements { start: to.as_ptr().cast(), len: from.len, format: KvFormat::F32 }
+}
+
+impl Widen<'_> {
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "blocks of the cache are pointers")]
+    fn all<S: Simd, E: Element>(self, s: S) {
+        let Elements { start, rows, row_len, row_bytes, .. } = self.from;
+        assert_eq!(self.to.len(), rows * row_len, "room for all elements");
+        let mut row = 0;
+        while row < rows {
+            let (to, _) = self.to[row * row_len..(row + 1) * row_len].as_chunks_mut::<LANES>();
+            let mut i = 0;
+            while i < to.len() {
+                // SAFETY: `from` describes readable rows of `row_len` elements.
+                let v = unsafe { E::read(s, start.add(row * row_bytes), i / 4 * 4 * LANES, i % 4) };
+                s.store(v, &mut to[i]);
+                i += 1;
+            }
+            row += 1;
+        }
+    }
 }

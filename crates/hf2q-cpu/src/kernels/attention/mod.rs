@@ -4,16 +4,22 @@
 //! chain of multiply-adds along the head; the new maximum; the old sums rescaled; the block's exponentials added in a
 //! fixed tree, its values in ascending position. Positions that a row does not see take no part. All of that is the
 //! row's own, so it does not matter which rows and heads are computed together.
+//!
+//! Packed codes are read as they lie in the cache. Where keys are stored rotated, so is the query, once; where values
+//! are, their sum is rotated back, once.
 
 mod block;
+mod element;
 mod product;
+mod scaled;
 mod softmax;
 
 use std::ops::Range;
 
 use hf2q_plan::{Group, PAGE};
+use hf2q_quant::kv::{rotate, rotate_back};
 
-use self::block::Block;
+use self::block::{Block, Stored};
 use self::product::{Product, product};
 use self::softmax::{Running, update};
 use crate::call::{Context, Operand, Scratch, VectorCall, Work};
@@ -30,6 +36,7 @@ pub(crate) struct Attention {
     pub(crate) group: Group,
     pub(crate) shape: Shape,
     pub(crate) scores: ScoreParams,
+    pub(crate) rotations: Rotations,
     pub(crate) threads: usize,
 }
 
@@ -39,6 +46,13 @@ pub(crate) struct Shape {
     pub(crate) heads: usize,
     pub(crate) kv_heads: usize,
     pub(crate) head_dim: usize,
+}
+
+/// Components that are stored rotated together, if any.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rotations {
+    pub(crate) keys: Option<usize>,
+    pub(crate) values: Option<usize>,
 }
 
 /// What is done to a dot product.
@@ -53,6 +67,12 @@ pub(crate) struct ScoreParams {
 pub(crate) struct Buffers {
     /// `[queries][PAGE]`: scores, then exponentials.
     scores: Vec<f32>,
+    /// `[queries][PAGE]`: scores by a part of the components.
+    partial: Vec<f32>,
+    /// `[queries][scales][PAGE]`: exponentials times scales of values.
+    weights: Vec<f32>,
+    /// `[queries][head_dim]`: rotated queries.
+    rotated: Vec<f32>,
     /// `[queries][padded head_dim]`: weighted sums of values.
     sums: Vec<f32>,
     running: Vec<Running>,
@@ -106,8 +126,9 @@ impl VectorCall for Attention {
             let unit = self.unit(cx.step, unit);
             Running::start(&mut scratch.attention, unit.rows.len() * unit.heads.len(), self.stride());
             let work = Span { call: self, cx, unit, s };
+            work.rotate_queries(&mut scratch.attention.rotated);
             work.blocks(&mut scratch.attention);
-            work.finish(&scratch.attention);
+            work.finish(&mut scratch.attention);
         }
     }
 }
@@ -134,13 +155,12 @@ impl<S: Simd> Span<'_, S> {
         let Range { start, end } = self.unit.rows;
         let first = step.visible(group, start).start / PAGE;
         let last = step.position(end - 1) / PAGE;
-        // A block's values are widened where that is made up for by the number of queries that use it.
-        let wide = (end - start) * self.unit.heads.len() > TILE;
+        let queries = (end - start) * self.unit.heads.len();
         let mut i = first;
         while i <= last {
             let rows = self.rows_seeing(i);
             let mut held = std::mem::take(&mut buffers.block);
-            let block = Block::find(self.s, self.cx, (self.call, &self.unit), (i, wide), &mut held);
+            let block = Block::find(self.s, self.cx, (self.call, &self.unit), (i, queries), &mut held);
             let sharing = self.unit.heads.len();
             let mut query = (rows.start - start) * sharing;
             let end = (rows.end - start) * sharing;
@@ -181,26 +201,47 @@ impl<S: Simd> Span<'_, S> {
         self.unit.rows.start + query / self.unit.heads.len()
     }
 
+    /// Queries in the basis of the stored keys.
+    #[inline(always)]
+    fn rotate_queries(&self, rotated: &mut Vec<f32>) {
+        rotated.clear();
+        let Some(block) = self.call.rotations.keys else { return };
+        for query in 0..self.unit.rows.len() * self.unit.heads.len() {
+            let first = rotated.len();
+            rotated.extend_from_slice(self.query(query));
+            for x in rotated[first..].chunks_exact_mut(block) {
+                rotate(x);
+            }
+        }
+    }
+
+    /// A query as it was computed.
+    #[inline(always)]
+    fn query(&self, query: usize) -> &[f32] {
+        let head = self.unit.heads.start + query % self.unit.heads.len();
+        let head_dim = self.call.shape.head_dim;
+        self.cx.view(self.call.q.place).columns(self.row_of(query), head * head_dim..(head + 1) * head_dim)
+    }
+
     /// Adds one block to some queries.
     #[inline(always)]
     fn tile(&self, block: &Block, queries: Range<usize>, buffers: &mut Buffers) {
-        let (s, shape) = (self.s, self.call.shape);
-        let q = self.cx.view(self.call.q.place);
+        let (s, head_dim) = (self.s, self.call.shape.head_dim);
         let count = queries.len();
         let mut inputs = [&[][..]; TILE];
         let mut seen = [(0, 0); TILE];
         let mut common = (0, PAGE);
         for (i, query) in queries.clone().enumerate() {
-            let (row, head) = (self.row_of(query), self.unit.heads.start + query % self.unit.heads.len());
-            inputs[i] = q.columns(row, head * shape.head_dim..(head + 1) * shape.head_dim);
-            let Range { start, end } = self.seen(row, block.index);
+            inputs[i] = match self.call.rotations.keys {
+                Some(_) => &buffers.rotated[query * head_dim..(query + 1) * head_dim],
+                None => self.query(query),
+            };
+            let Range { start, end } = self.seen(self.row_of(query), block.index);
             seen[i] = (start, end);
             common = (common.0.max(start), common.1.min(end));
         }
         let scores = &mut buffers.scores[..count * PAGE];
-        scores.fill(0.0);
-        let keys = Product { b: block.keys, stride: PAGE, inner: (0, shape.head_dim), width: PAGE };
-        product(s, &inputs[..count], &keys, scores);
+        scaled::scores(s, &inputs[..count], &block.keys, (scores, &mut buffers.partial[..count * PAGE]));
         let stride = self.call.stride();
         let sums = &mut buffers.sums[queries.start * stride..queries.end * stride];
         let running = &mut buffers.running[queries];
@@ -209,26 +250,37 @@ impl<S: Simd> Span<'_, S> {
             let sums = &mut sums[i * stride..(i + 1) * stride];
             update(s, (scores, seen[i]), &self.call.scores, (&mut running[i], sums));
         }
-        self.values(block, (scores, &seen[..count]), common, sums);
+        let mut weights = &*scores;
+        let scales = block.values.scale_count;
+        if scales > 0 {
+            buffers.weights.resize(TILE * scales * PAGE, 0.0);
+            for (scores, out) in scores.chunks(PAGE).zip(buffers.weights.chunks_mut(scales * PAGE)) {
+                scaled::weights(s, scores, &block.values, out);
+            }
+            weights = &buffers.weights[..count * scales * PAGE];
+        }
+        self.values(&block.values, (weights, &seen[..count]), common, sums);
     }
 
     /// Adds weighted values: the positions that all queries see together, the rest for each query.
     #[inline(always)]
     fn values(
         &self,
-        block: &Block,
+        stored: &Stored,
         (weights, seen): (&[f32], &[(usize, usize)]),
         common: (usize, usize),
         sums: &mut [f32],
     ) {
         let stride = self.call.stride();
         let mut inputs = [&[][..]; TILE];
+        let each = weights.len() / seen.len();
         let mut i = 0;
         while i < seen.len() {
-            inputs[i] = &weights[i * PAGE..(i + 1) * PAGE];
+            inputs[i] = &weights[i * each..(i + 1) * each];
             i += 1;
         }
-        let values = |inner| Product { b: block.values, stride, inner, width: stride };
+        let block = (stored.scale_count > 0).then_some(stored.block);
+        let values = |inner| Product { b: stored.elements, inner, block };
         let shared = common.0 < common.1;
         for (i, &(low, high)) in seen.iter().enumerate() {
             let inner = (low, if shared { common.0 } else { high });
@@ -243,16 +295,22 @@ impl<S: Simd> Span<'_, S> {
         }
     }
 
-    /// Writes the quotients.
+    /// Writes the quotients, in the basis of values that are not rotated.
     #[inline(always)]
-    fn finish(&self, buffers: &Buffers) {
+    fn finish(&self, buffers: &mut Buffers) {
         let out = self.cx.view(self.call.out.place);
         let (head_dim, stride) = (self.call.shape.head_dim, self.call.stride());
         for (query, running) in buffers.running.iter().enumerate() {
+            let sums = &mut buffers.sums[query * stride..][..head_dim];
+            if let Some(block) = self.call.rotations.values {
+                for sums in sums.chunks_exact_mut(block) {
+                    rotate_back(sums);
+                }
+            }
             let head = self.unit.heads.start + query % self.unit.heads.len();
             let out = out.columns_mut(self.row_of(query), head * head_dim..(head + 1) * head_dim);
             let inverse = 1.0 / running.total;
-            for (o, &x) in out.iter_mut().zip(&buffers.sums[query * stride..][..head_dim]) {
+            for (o, &x) in out.iter_mut().zip(&*sums) {
                 *o = x * inverse;
             }
         }

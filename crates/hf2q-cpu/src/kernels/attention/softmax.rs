@@ -22,6 +22,7 @@ impl Running {
         buffers.sums.clear();
         buffers.sums.resize(queries * stride, 0.0);
         buffers.scores.resize(super::TILE * PAGE, 0.0);
+        buffers.partial.resize(super::TILE * PAGE, 0.0);
     }
 }
 

@@ -1,0 +1,65 @@
+//! Scales of stored vectors: they multiply sums over a block of components, not the components.
+
+use hf2q_plan::PAGE;
+
+use super::block::Stored;
+use super::product::{Product, product};
+use crate::cache::SCALE_BYTES;
+use crate::simd::{LANES, Simd};
+
+/// Dot products of queries with all keys of a block: blocks of components in ascending order, each scaled as it is added.
+/// `partial` has room for as many as `scores`.
+#[inline(always)]
+pub(super) fn scores<S: Simd>(
+    s: S,
+    queries: &[&[f32]],
+    keys: &Stored,
+    (scores, partial): (&mut [f32], &mut [f32]),
+) {
+    scores.fill(0.0);
+    let product_of = |inner| Product { b: keys.elements, inner, block: None };
+    if keys.scale_count == 0 {
+        return product(s, queries, &product_of((0, keys.elements.rows)), scores);
+    }
+    let mut block = 0;
+    while block < keys.scale_count {
+        partial.fill(0.0);
+        let first = block * keys.block;
+        product(s, queries, &product_of((first, first + keys.block)), partial);
+        let scales = scales_of(s, keys, block);
+        let sums = scores.as_chunks_mut::<LANES>().0.iter_mut().zip(partial.as_chunks::<LANES>().0);
+        for (i, (score, part)) in sums.enumerate() {
+            let sum = s.fma(s.load(part), scales[i % (PAGE / LANES)], s.load(score));
+            s.store(sum, score);
+        }
+        block += 1;
+    }
+}
+
+/// The weights of a query's values `[scale_count][PAGE]`, each times the scale of its block of components.
+#[inline(always)]
+pub(super) fn weights<S: Simd>(s: S, exponentials: &[f32], values: &Stored, out: &mut [f32]) {
+    let (exponentials, _) = exponentials.as_chunks::<LANES>();
+    let mut block = 0;
+    while block < values.scale_count {
+        let scales = scales_of(s, values, block);
+        let (out, _) = out[block * PAGE..(block + 1) * PAGE].as_chunks_mut::<LANES>();
+        for (i, (out, e)) in out.iter_mut().zip(exponentials).enumerate() {
+            s.store(s.mul(s.load(e), scales[i]), out);
+        }
+        block += 1;
+    }
+}
+
+/// The scales of a block of components, for all positions.
+#[inline(always)]
+#[expect(unsafe_code, reason = "blocks of the cache are pointers")]
+fn scales_of<S: Simd>(s: S, from: &Stored, block: usize) -> [S::V; PAGE / LANES] {
+    assert!(block < from.scale_count, "block {block} of {}", from.scale_count);
+    let mut out = [s.splat(0.0); PAGE / LANES];
+    for (i, out) in out.iter_mut().enumerate() {
+        // SAFETY: `scales` holds PAGE scales for each of `scale_count` blocks.
+        *out = unsafe { s.read_f16(from.scales.add((block * PAGE + i * LANES) * SCALE_BYTES)) };
+    }
+    out
+}
