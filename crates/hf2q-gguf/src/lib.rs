@@ -15,6 +15,7 @@
 mod builder;
 mod bytes;
 mod cursor;
+mod durable;
 mod edit;
 mod encode;
 mod error;

@@ -18,7 +18,10 @@ pub(crate) fn map(file: &File) -> io::Result<Mmap> {
 
 /// Drops the pages of a range from this process's memory; the next access maps them again.
 #[cfg(unix)]
-#[expect(unsafe_code, reason = "pages that were read once would count as this process's memory until it ends")]
+#[expect(
+    unsafe_code,
+    reason = "pages that were read once would count as this process's memory until it ends"
+)]
 pub(crate) fn release(map: &Mmap, range: Range<usize>) {
     // SAFETY: the map is of a file and read-only, so no page holds anything that the file does not.
     let advised =

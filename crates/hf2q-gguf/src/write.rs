@@ -1,12 +1,13 @@
 //! Writes files tensor by tensor; either whole files appear under their names or nothing does.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use tempfile::{NamedTempFile, TempPath};
 
+use crate::durable::Durable;
 use crate::encode::Content;
 use crate::error::{GgufError, io_error};
 use crate::file::regular_file;
@@ -29,7 +30,7 @@ pub struct GgufWriter {
     /// Files that are complete, still under temporary names.
     done: Vec<TempPath>,
     /// The file being written; `None` when all are complete.
-    open: Option<BufWriter<NamedTempFile>>,
+    open: Option<Durable>,
     /// The tensor whose turn it is.
     current: usize,
     /// Bytes of it written so far.
@@ -166,7 +167,7 @@ impl GgufWriter {
     fn put(&mut self, bytes: &[u8]) -> Result<(), GgufError> {
         let path = &self.parts[self.done.len()].path;
         let file = self.open.as_mut().expect("a file is open while tensors are missing");
-        file.write_all(bytes).map_err(io_error(path, "write it"))
+        file.write(bytes).map_err(io_error(path, "write it"))
     }
 
     fn end_tensor(&mut self) -> Result<(), GgufError> {
@@ -185,7 +186,7 @@ impl GgufWriter {
         let number = self.done.len();
         let part = &self.parts[number];
         let file = temporary(folder(&part.path)).map_err(io_error(&part.path, "create a file beside it"))?;
-        self.open = Some(BufWriter::with_capacity(1 << 20, file));
+        self.open = Some(Durable::new(file));
         let header = match self.parts.len() {
             1 => self.content.header(&self.content.metadata, part.tensors.clone()),
             // `create_split` has checked that the numbers fit.
@@ -199,9 +200,7 @@ impl GgufWriter {
     fn close_part(&mut self) -> Result<(), GgufError> {
         let path = &self.parts[self.done.len()].path;
         let file = self.open.take().expect("the file is closed once");
-        let file = file.into_inner().map_err(|e| io_error(path, "write it")(e.into_error()))?;
-        file.as_file().sync_all().map_err(io_error(path, "flush it to the disk"))?;
-        self.done.push(file.into_temp_path());
+        self.done.push(file.finish().map_err(io_error(path, "flush it to the disk"))?);
         Ok(())
     }
 }
