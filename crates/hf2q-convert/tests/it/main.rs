@@ -9,6 +9,8 @@ mod importance;
 #[cfg(test)]
 mod quantize;
 #[cfg(test)]
+mod quantized;
+#[cfg(test)]
 mod recipes;
 #[cfg(test)]
 mod support;
