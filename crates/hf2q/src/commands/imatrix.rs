@@ -87,13 +87,10 @@ fn write(args: &ImatrixArgs, importance: &Importance, inputs: &[PathBuf], score:
     for warning in importance.warnings().iter().chain(&importance.unrouted()) {
         terminal::note(&format!("note: {warning}"));
     }
-    terminal::print_line(&format!(
-        "Wrote {}: {} tensors, {} chunks of {} tokens{score}",
-        args.output.display(),
-        importance.names().len(),
-        importance.chunk_count(),
-        importance.chunk_size().unwrap_or_default(),
-    ))
+    let (tensors, chunks) = (importance.names().len(), importance.chunk_count());
+    let of = importance.chunk_size().map(|n| format!(" of {n} tokens")).unwrap_or_default();
+    let output = args.output.display();
+    terminal::print_line(&format!("Wrote {output}: {tensors} tensors, {chunks} chunks{of}{score}"))
 }
 
 /// The tokens of all texts, one after another.

@@ -7,4 +7,8 @@ mod commands;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod hub;
+#[cfg(test)]
+mod imatrix;
+#[cfg(test)]
 mod support;
