@@ -7,9 +7,6 @@ use crate::error::HubError;
 use crate::index;
 use crate::repository::{Repository, is_commit};
 
-/// Marks a folder that backups may skip.
-const TAG: &str = "Signature: 8a477f597d28d172789f06886806bc55\n# A cache of HuggingFace repositories; it can be loaded again.\n";
-
 /// The folder of one repository.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
@@ -31,10 +28,6 @@ impl Cache {
     pub(crate) fn prepare(&self) -> Result<(), HubError> {
         for dir in [self.dir().join("blobs"), self.locks()] {
             fs::create_dir_all(&dir).map_err(HubError::io(dir))?;
-        }
-        let tag = self.root.join("CACHEDIR.TAG");
-        if !tag.exists() {
-            fs::write(&tag, TAG).map_err(HubError::io(tag))?;
         }
         Ok(())
     }

@@ -102,7 +102,7 @@ impl Job<'_> {
                 most = part.have();
                 attempts.renew();
             }
-            attempts.again(&self.url, trouble)?;
+            attempts.again(&self.item.name, &self.url, trouble)?;
         }
         Ok(())
     }

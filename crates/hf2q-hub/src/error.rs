@@ -83,8 +83,9 @@ pub enum HubError {
     },
     /// The hub did not answer, or not to the end.
     #[error(
-        "{}: {why} ({attempts} attempts); what was loaded is kept, so the same command goes on from there",
-        shown(url)
+        "{}: {} (tried {attempts} times); the same command goes on where this one ended",
+        shown(url),
+        shown(why)
     )]
     Unreachable {
         /// What was asked for.

@@ -169,7 +169,7 @@ impl Work<'_> {
             patience.attempts = 1;
         }
         let bytes = Attempts::new(self.signals, patience)
-            .run(&url, || self.client.read(&url, listing::LIMIT, Asked::Listing))?;
+            .run(self.repository.id(), &url, || self.client.read(&url, listing::LIMIT, Asked::Listing))?;
         Listing::parse(&bytes, &url, self.repository)
     }
 
@@ -244,7 +244,7 @@ impl Work<'_> {
             return Ok(Item { name, content });
         }
         let url = self.url(commit, &name);
-        let answer = self.attempts().run(&url, || self.client.look(&url))?;
+        let answer = self.attempts().run(&name, &url, || self.client.look(&url))?;
         let size = answer.header("x-linked-size").or_else(|| {
             // The length of a redirect is not that of the file.
             answer.header("content-length").filter(|_| (200..300).contains(&answer.status))

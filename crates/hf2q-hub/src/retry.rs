@@ -103,8 +103,8 @@ impl<'a> Attempts<'a> {
         self.failures = 0;
     }
 
-    /// Waits before the next attempt at `url`; an error if there is none.
-    pub(crate) fn again(&mut self, url: &str, trouble: Trouble) -> Result<(), HubError> {
+    /// Waits before the next attempt at `what` at `url`; an error if there is none.
+    pub(crate) fn again(&mut self, what: &str, url: &str, trouble: Trouble) -> Result<(), HubError> {
         self.signals.check()?;
         let (why, wait) = match trouble {
             Trouble::Lasting(error) => return Err(error),
@@ -118,7 +118,7 @@ impl<'a> Attempts<'a> {
         let pause = wait.unwrap_or(doubled).min(self.patience.longest_pause);
         self.signals.note(format!(
             "{}: {}; trying again in {:.0} s",
-            shown(url),
+            shown(what),
             shown(&why),
             pause.as_secs_f64().ceil()
         ));
@@ -128,6 +128,7 @@ impl<'a> Attempts<'a> {
     /// Repeats `attempt` until it succeeds or there is no hope.
     pub(crate) fn run<T>(
         mut self,
+        what: &str,
         url: &str,
         mut attempt: impl FnMut() -> Result<T, Trouble>,
     ) -> Result<T, HubError> {
@@ -135,7 +136,7 @@ impl<'a> Attempts<'a> {
             self.signals.check()?;
             match attempt() {
                 Ok(value) => return Ok(value),
-                Err(trouble) => self.again(url, trouble)?,
+                Err(trouble) => self.again(what, url, trouble)?,
             }
         }
     }

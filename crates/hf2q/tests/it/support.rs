@@ -14,7 +14,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    fn new(output: &Output) -> Self {
+    pub(crate) fn new(output: &Output) -> Self {
         let text = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
         // 101 is the status of a panic; no status at all is a signal.
         assert!(output.status.code().is_some_and(|c| c != 101), "crashed: {output:?}");
