@@ -33,7 +33,7 @@ impl Encoding {
         let mut encodings = Vec::new();
         for (tensor, choice) in source.tensors.iter().zip(choices) {
             let quantized = choice.ty.block_len() > 1;
-            let (columns, matrices) = (tensor.rows.cols(), tensor.rows.parts());
+            let (columns, matrices) = (tensor.rows.cols(), tensor.rows.matrices());
             let weights = match quantized {
                 true => importance.weights_for(&tensor.name, columns, matrices)?,
                 false => None,
@@ -44,7 +44,8 @@ impl Encoding {
             encodings.push(weights.map_or(Self::Plain, Self::Weighted));
         }
         if let Some(first) = missing.first() {
-            let more = if missing.len() > 1 { format!(" and {} more", missing.len() - 1) } else { String::new() };
+            let more =
+                if missing.len() > 1 { format!(" and {} more", missing.len() - 1) } else { String::new() };
             warnings.push(format!("no importance is known for {first}{more}: encoded without"));
         }
         Ok(encodings)

@@ -16,7 +16,6 @@ mod plan;
 mod recipe;
 mod record;
 mod rows;
-#[cfg_attr(not(test), expect(dead_code, reason = "the rows of a checkpoint do not ask for scales yet"))]
 mod scales;
 mod source;
 mod tokenizer;

@@ -73,8 +73,8 @@ fn tasks(jobs: &[Job<'_>]) -> Vec<Task> {
     for (job, Job { tensor, .. }) in jobs.iter().enumerate() {
         let rows = &tensor.rows;
         let step = (TASK_VALUES / rows.cols().max(1)).max(1);
-        for matrix in 0..rows.parts() {
-            let (first, end) = (matrix * rows.per_part(), (matrix + 1) * rows.per_part());
+        for matrix in 0..rows.matrices() {
+            let (first, end) = (matrix * rows.matrix_rows(), (matrix + 1) * rows.matrix_rows());
             let starts = (first..end).step_by(step);
             tasks.extend(starts.map(|start| Task { job, rows: start..(start + step).min(end) }));
         }
@@ -111,7 +111,7 @@ impl Job<'_> {
             |source| ConvertError::Encode { tensor: self.tensor.name.clone(), row: rows.start, source };
         out.values.clear();
         self.tensor.rows.read(rows.clone(), &mut out.values).map_err(failed)?;
-        let matrix = rows.start / self.tensor.rows.per_part().max(1);
+        let matrix = rows.start / self.tensor.rows.matrix_rows().max(1);
         self.encoding.encode(self.ty, matrix, &out.values, &mut out.bytes).map_err(failed)?;
         if measure {
             out.decoded.resize(out.values.len(), 0.0);

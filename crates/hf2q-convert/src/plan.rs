@@ -91,6 +91,7 @@ impl<'a> Plan<'a> {
         let weighted = options.importance.is_some();
         let mut choices = choose(&options.recipe, &facts, &options.overrides, weighted, &candidates)?;
         let mut warnings = source.warnings.clone();
+        warnings.extend(options.overrides.without_effect(options.recipe, &candidates)?);
         let importance = options.importance.as_ref().map(|(_, importance)| importance);
         warnings.extend(importance.into_iter().flat_map(Importance::warnings).cloned());
         let mut encodings = Encoding::with(importance, source, &choices, &mut warnings)?;

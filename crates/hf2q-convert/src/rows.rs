@@ -4,10 +4,13 @@ use std::ops::Range;
 
 use hf2q_arch::{Source, TensorRow, Transform};
 use hf2q_gguf::{Bytes, TensorType};
+use hf2q_quant::QuantError;
+use hf2q_quant::float8::Float8;
 use safetensors::Dtype;
 
 use crate::checkpoint::CheckpointTensor;
 use crate::error::ConvertError;
+use crate::scales::{self, Quantization, Scale};
 
 /// Where the rows of one tensor come from: equal matrices, one after the other.
 #[derive(Clone, Debug)]
@@ -15,16 +18,30 @@ pub(crate) struct Rows {
     parts: Vec<Part>,
     /// Rows of each part.
     rows: usize,
+    /// Rows of each matrix of a stack: of an expert, or of all.
+    matrix: usize,
     /// Elements of a row.
     cols: usize,
     transform: Transform,
 }
 
-/// One matrix.
+/// What is stored together: a matrix or a stack of them.
 #[derive(Clone, Debug)]
 struct Part {
     elements: Elements,
     bytes: Bytes,
+    /// What the elements are to be multiplied by.
+    scale: Option<Scale>,
+}
+
+/// The tensors of a checkpoint, found by their canonical names.
+pub(crate) struct Finder<'a> {
+    pub(crate) find: &'a dyn Fn(&str) -> Option<&'a CheckpointTensor>,
+    pub(crate) quantization: &'a Quantization,
+    /// Required tensors that are not there.
+    pub(crate) missing: Vec<String>,
+    /// Scales that belong to tensors that are.
+    pub(crate) scales: Vec<String>,
 }
 
 /// How elements are stored.
@@ -32,6 +49,7 @@ struct Part {
 enum Elements {
     Gguf(TensorType),
     F64,
+    Float8(Float8),
 }
 
 impl Elements {
@@ -41,7 +59,7 @@ impl Elements {
             Dtype::F16 => Self::Gguf(TensorType::F16),
             Dtype::BF16 => Self::Gguf(TensorType::Bf16),
             Dtype::F64 => Self::F64,
-            _ => return None,
+            other => Self::Float8(scales::float8(other)?),
         })
     }
 
@@ -50,7 +68,34 @@ impl Elements {
         match self {
             Self::Gguf(ty) => n / ty.block_len() * ty.block_bytes(),
             Self::F64 => n * size_of::<f64>(),
+            Self::Float8(_) => n,
         }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Gguf(ty) => ty.name(),
+            Self::F64 => "f64",
+            Self::Float8(Float8::E4M3) => "f8_e4m3",
+            Self::Float8(Float8::E5M2) => "f8_e5m2",
+            Self::Float8(Float8::E8M0) => "f8_e8m0",
+        }
+    }
+
+    fn decode(self, bytes: &[u8], out: &mut Vec<f32>) -> Result<(), QuantError> {
+        let start = out.len();
+        match self {
+            Self::F64 => out.extend(bytes.as_chunks().0.iter().map(|&b| f64::from_le_bytes(b) as f32)),
+            Self::Float8(format) => {
+                out.resize(start + bytes.len(), 0.0);
+                format.decode(bytes, &mut out[start..]);
+            }
+            Self::Gguf(ty) => {
+                out.resize(start + bytes.len() / ty.block_bytes() * ty.block_len(), 0.0);
+                hf2q_quant::dequantize(ty, bytes, &mut out[start..])?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -63,8 +108,9 @@ impl Rows {
         let part = elements.bytes(cols) * rows;
         let parts = (0..bytes.len() / part.max(1)).filter_map(|i| bytes.slice(i * part..(i + 1) * part));
         Self {
-            parts: parts.map(|bytes| Part { elements, bytes }).collect(),
+            parts: parts.map(|bytes| Part { elements, bytes, scale: None }).collect(),
             rows,
+            matrix: rows,
             cols,
             transform: Transform::None,
         }
@@ -76,23 +122,19 @@ impl Rows {
         Self::blocks(TensorType::F32, &Bytes::from_vec(bytes), &[values.len() as u64])
     }
 
-    /// Resolves a row of the tensor map. `find` looks a canonical HuggingFace name up; `Ok(None)` means that an
-    /// optional tensor is absent. Absent required names are added to `missing`.
-    pub(crate) fn resolve<'a>(
-        row: &TensorRow,
-        find: impl Fn(&str) -> Option<&'a CheckpointTensor>,
-        missing: &mut Vec<String>,
-    ) -> Result<Option<Self>, ConvertError> {
+    /// Resolves a row of the tensor map; `Ok(None)` means that an optional tensor is absent, or that a required one is,
+    /// which the finder remembers.
+    pub(crate) fn resolve(row: &TensorRow, finder: &mut Finder<'_>) -> Result<Option<Self>, ConvertError> {
         let (names, transform): (Vec<&String>, Transform) = match &row.source {
             Source::Computed(values) => return Ok(Some(Self::computed(values))),
             Source::Hf { name, transform } => (vec![name], transform.clone()),
             Source::Stack { names } => (names.iter().collect(), Transform::None),
         };
-        let found: Vec<Option<&CheckpointTensor>> = names.iter().map(|n| find(n)).collect();
+        let found: Vec<Option<&CheckpointTensor>> = names.iter().map(|n| (finder.find)(n)).collect();
         if found.iter().any(Option::is_none) {
             if !row.optional {
                 let absent = names.iter().zip(&found).filter(|(_, f)| f.is_none());
-                missing.extend(absent.map(|(n, _)| n.to_string()));
+                finder.missing.extend(absent.map(|(n, _)| n.to_string()));
             }
             return Ok(None);
         }
@@ -100,10 +142,11 @@ impl Rows {
         if matches!(row.source, Source::Stack { .. }) {
             shape.remove(0);
         }
-        let parts = found.into_iter().flatten().zip(&names).map(|(t, name)| part(name, t, &shape));
+        let parts = found.into_iter().flatten().zip(&names).map(|(t, name)| finder.part(name, t, &shape));
         Ok(Some(Self {
             parts: parts.collect::<Result<_, _>>()?,
             rows: shape.iter().rev().skip(1).product(),
+            matrix: shape.iter().rev().nth(1).copied().unwrap_or(1),
             cols: shape.last().copied().unwrap_or(1),
             transform,
         }))
@@ -114,14 +157,14 @@ impl Rows {
         self.parts.len() * self.rows
     }
 
-    /// Matrices.
-    pub(crate) fn parts(&self) -> usize {
-        self.parts.len()
+    /// Matrices of the stack.
+    pub(crate) fn matrices(&self) -> usize {
+        self.count() / self.matrix.max(1)
     }
 
     /// Rows of a matrix.
-    pub(crate) fn per_part(&self) -> usize {
-        self.rows
+    pub(crate) fn matrix_rows(&self) -> usize {
+        self.matrix
     }
 
     /// Elements of a row.
@@ -144,44 +187,56 @@ impl Rows {
 
     /// Type of the source, for people.
     pub(crate) fn describe(&self) -> String {
-        match self.parts.first().map(|p| p.elements) {
-            Some(Elements::Gguf(ty)) => ty.name().to_owned(),
-            Some(Elements::F64) => "f64".to_owned(),
+        match self.parts.first() {
+            Some(Part { elements, scale: None, .. }) => elements.name().to_owned(),
+            Some(Part { elements, scale: Some(_), .. }) => format!("{} + scales", elements.name()),
             None => "nothing".to_owned(),
         }
     }
 
-    /// The bytes of some rows of one part, if they are what a tensor of type `ty` holds.
+    /// The bytes of some rows of one matrix, if they are what a tensor of type `ty` holds.
     pub(crate) fn raw(&self, ty: TensorType, range: Range<usize>) -> Option<&[u8]> {
-        let part = &self.parts[range.start / self.rows.max(1)];
-        let as_is = self.transform == Transform::None && part.elements == Elements::Gguf(ty);
-        as_is.then(|| &part.bytes[self.byte_range(part, range)])
+        let part = self.part_of(range.start);
+        let as_is = part.scale.is_none() && part.elements == Elements::Gguf(ty);
+        (as_is && self.transform == Transform::None).then(|| &part.bytes[self.byte_range(part, range)])
     }
 
-    /// Appends the values of some rows of one part.
+    /// Appends the values of some rows of one matrix.
     ///
     /// # Errors
     /// The type of the source cannot be decoded.
-    pub(crate) fn read(&self, range: Range<usize>, out: &mut Vec<f32>) -> Result<(), hf2q_quant::QuantError> {
-        let part = &self.parts[range.start / self.rows.max(1)];
+    pub(crate) fn read(&self, range: Range<usize>, out: &mut Vec<f32>) -> Result<(), QuantError> {
+        let part = self.part_of(range.start);
+        let start = out.len();
         match self.transform {
-            Transform::None => decode(part.elements, &part.bytes[self.byte_range(part, range)], out),
-            Transform::AddOne => {
-                let start = out.len();
-                decode(part.elements, &part.bytes[self.byte_range(part, range)], out)?;
-                out[start..].iter_mut().for_each(|x| *x += 1.0);
-                Ok(())
+            Transform::PermuteRope { head_dim, .. } => {
+                range.into_iter().try_for_each(|r| self.read_row(part, unpaired_row(r, head_dim), out))?;
             }
-            Transform::PermuteRope { head_dim, .. } => range.into_iter().try_for_each(|r| {
-                let r = unpaired_row(r, head_dim);
-                decode(part.elements, &part.bytes[self.byte_range(part, r..r + 1)], out)
-            }),
+            _ if part.scale.is_some() => range.into_iter().try_for_each(|r| self.read_row(part, r, out))?,
+            _ => part.elements.decode(&part.bytes[self.byte_range(part, range)], out)?,
         }
+        if self.transform == Transform::AddOne {
+            out[start..].iter_mut().for_each(|x| *x += 1.0);
+        }
+        Ok(())
     }
 
-    /// Gives the memory of some rows of one part back: they are not needed again soon.
+    fn read_row(&self, part: &Part, row: usize, out: &mut Vec<f32>) -> Result<(), QuantError> {
+        let start = out.len();
+        part.elements.decode(&part.bytes[self.byte_range(part, row..row + 1)], out)?;
+        if let Some(scale) = &part.scale {
+            scale.apply(row % self.rows, &mut out[start..]);
+        }
+        Ok(())
+    }
+
+    fn part_of(&self, row: usize) -> &Part {
+        &self.parts[row / self.rows.max(1)]
+    }
+
+    /// Gives the memory of some rows of one matrix back: they are not needed again soon.
     pub(crate) fn release(&self, range: Range<usize>) {
-        let part = &self.parts[range.start / self.rows.max(1)];
+        let part = self.part_of(range.start);
         if let Some(bytes) = part.bytes.slice(self.byte_range(part, range)) {
             bytes.release();
         }
@@ -202,32 +257,25 @@ fn unpaired_row(r: usize, head_dim: usize) -> usize {
     head * head_dim + (at % 2) * (head_dim / 2) + at / 2
 }
 
-fn part(name: &str, tensor: &CheckpointTensor, shape: &[usize]) -> Result<Part, ConvertError> {
-    let Some(elements) = Elements::of_dtype(tensor.dtype) else {
-        let (tensor, shard, dtype) = (name.to_owned(), tensor.shard.clone(), format!("{:?}", tensor.dtype));
-        return Err(ConvertError::Dtype { tensor, shard, dtype });
-    };
-    let scalar = |s: &[usize]| s.is_empty() || s == [1];
-    if tensor.shape != shape && !(scalar(&tensor.shape) && scalar(shape)) {
-        let (found, expected) = (tensor.shape.clone(), shape.to_vec());
-        return Err(ConvertError::Shape {
-            tensor: name.to_owned(),
-            shard: tensor.shard.clone(),
-            found,
-            expected,
-        });
-    }
-    Ok(Part { elements, bytes: tensor.bytes.clone() })
-}
-
-fn decode(elements: Elements, bytes: &[u8], out: &mut Vec<f32>) -> Result<(), hf2q_quant::QuantError> {
-    match elements {
-        Elements::F64 => out.extend(bytes.as_chunks().0.iter().map(|&b| f64::from_le_bytes(b) as f32)),
-        Elements::Gguf(ty) => {
-            let start = out.len();
-            out.resize(start + bytes.len() / ty.block_bytes() * ty.block_len(), 0.0);
-            hf2q_quant::dequantize(ty, bytes, &mut out[start..])?;
+impl Finder<'_> {
+    fn part(&mut self, name: &str, tensor: &CheckpointTensor, shape: &[usize]) -> Result<Part, ConvertError> {
+        let Some(elements) = Elements::of_dtype(tensor.dtype) else {
+            let (tensor, shard, dtype) =
+                (name.to_owned(), tensor.shard.clone(), format!("{:?}", tensor.dtype));
+            return Err(ConvertError::Dtype { tensor, shard, dtype });
+        };
+        let scalar = |s: &[usize]| s.is_empty() || s == [1];
+        if tensor.shape != shape && !(scalar(&tensor.shape) && scalar(shape)) {
+            let (found, expected) = (tensor.shape.clone(), shape.to_vec());
+            return Err(ConvertError::Shape {
+                tensor: name.to_owned(),
+                shard: tensor.shard.clone(),
+                found,
+                expected,
+            });
         }
+        let scale = Scale::find(name, tensor, self.quantization, self.find)?;
+        self.scales.extend(scale.as_ref().map(|s| s.name().to_owned()));
+        Ok(Part { elements, bytes: tensor.bytes.clone(), scale })
     }
-    Ok(())
 }

@@ -47,6 +47,11 @@ impl Recipe {
         }
     }
 
+    /// Every recipe, floats first, then by size.
+    pub fn all() -> impl Iterator<Item = Self> {
+        MIXTURES.iter().map(Self)
+    }
+
     /// Every name but the aliases, floats first, then by size.
     pub fn names() -> impl Iterator<Item = &'static str> {
         MIXTURES.iter().map(|m| m.name)

@@ -4,67 +4,74 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use hf2q_arch::{Class, Config, TensorRow};
-use hf2q_gguf::TensorType;
 
 use super::{Source, SourceTensor, metadata};
 use crate::checkpoint::{Checkpoint, CheckpointTensor};
 use crate::error::ConvertError;
 use crate::folder::Folder;
-use crate::rows::Rows;
+use crate::recipe;
+use crate::rows::{Finder, Rows};
+use crate::scales::{self, Quantization};
 
 pub(super) fn open(path: &Path) -> Result<Source, ConvertError> {
     let folder = Folder::new(path);
-    let config = Config::from_hf(&folder.required_json("config.json")?)?;
+    let json = folder.required_json("config.json")?;
+    let config = Config::from_hf(&json)?;
+    let quantization = Quantization::read(&folder, &json)?;
     let checkpoint = Checkpoint::open(&folder)?;
+    scales::refuse_packed(checkpoint.names().filter_map(|n| Some((n, checkpoint.get(n)?))))?;
     let mut warnings = Vec::new();
-    let tensors = tensors(&folder, &config, &checkpoint, &mut warnings)?;
+    let tensors = Map { folder: &folder, config: &config, quantization: &quantization }
+        .tensors(&checkpoint, &mut warnings)?;
     let metadata = metadata::of_checkpoint(&folder, &config)?;
     Ok(Source { config, metadata, tensors, inputs: folder.inputs()?, warnings })
 }
 
-/// Pairs every row of the tensor map with its tensors, and accounts for every tensor of the checkpoint.
-fn tensors(
-    folder: &Folder,
-    config: &Config,
-    checkpoint: &Checkpoint,
-    warnings: &mut Vec<String>,
-) -> Result<Vec<SourceTensor>, ConvertError> {
-    let names: HashMap<String, &str> = checkpoint.names().map(|n| (canonical(n), n)).collect();
-    let find = |name: &str| -> Option<&CheckpointTensor> { checkpoint.get(names.get(name)?) };
-    let mut missing = Vec::new();
-    let mut used: HashSet<String> = HashSet::new();
-    let mut tensors = Vec::new();
-    for row in config.tensors() {
-        used.extend(row.source_names().map(str::to_owned));
-        if is_copy_of_embedding(&row, &find) {
-            continue;
-        }
-        let Some(rows) = Rows::resolve(&row, find, &mut missing)? else { continue };
-        if row.class == Class::Output && config.tied_output {
-            warnings.push(format!(
-                "{} differs from the embedding although config.json ties them; it is kept",
-                row.gguf
-            ));
-        }
-        tensors.push(SourceTensor {
-            natural: natural_type(&row, &rows),
-            shape: row.shape.iter().map(|&d| d as u64).collect(),
-            name: row.gguf,
-            rows,
-        });
-    }
-    if !missing.is_empty() {
-        return Err(ConvertError::MissingTensors { dir: folder.dir().to_owned(), names: missing });
-    }
-    used.extend(names.keys().filter(|name| config.ignores(name)).cloned());
-    account_for_rest(folder, &names, &used, &find, warnings)?;
-    Ok(tensors)
+struct Map<'a> {
+    folder: &'a Folder,
+    config: &'a Config,
+    quantization: &'a Quantization,
 }
 
-/// Norms, routers, scalars and everything one-dimensional are f32; matrices keep the checkpoint's type.
-fn natural_type(row: &TensorRow, rows: &Rows) -> TensorType {
-    let exact = matches!(row.class, Class::Norm | Class::Router | Class::Scalar) || row.shape.len() < 2;
-    if exact { TensorType::F32 } else { rows.float_type() }
+impl Map<'_> {
+    /// Pairs every row of the tensor map with its tensors, and accounts for every tensor of the checkpoint.
+    fn tensors(
+        &self,
+        checkpoint: &Checkpoint,
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<SourceTensor>, ConvertError> {
+        let names: HashMap<String, &str> = checkpoint.names().map(|n| (canonical(n), n)).collect();
+        let find = |name: &str| -> Option<&CheckpointTensor> { checkpoint.get(names.get(name)?) };
+        let (missing, scales) = (Vec::new(), Vec::new());
+        let mut finder = Finder { find: &find, quantization: self.quantization, missing, scales };
+        let mut used: HashSet<String> = HashSet::new();
+        let mut tensors = Vec::new();
+        for row in self.config.tensors() {
+            used.extend(row.source_names().map(str::to_owned));
+            if is_copy_of_embedding(&row, &find) {
+                continue;
+            }
+            let Some(rows) = Rows::resolve(&row, &mut finder)? else { continue };
+            if row.class == Class::Output && self.config.tied_output {
+                warnings.push(format!(
+                    "{} differs from the embedding although config.json ties them; it is kept",
+                    row.gguf
+                ));
+            }
+            let shape: Vec<u64> = row.shape.iter().map(|&d| d as u64).collect();
+            let natural = recipe::natural_type(&row.gguf, &shape, rows.float_type());
+            tensors.push(SourceTensor { name: row.gguf, shape, natural, rows });
+        }
+        if !finder.missing.is_empty() {
+            let dir = self.folder.dir().to_owned();
+            return Err(ConvertError::MissingTensors { dir, names: finder.missing });
+        }
+        used.extend(finder.scales);
+        let ignored = |name: &&String| self.config.ignores(name) || scales::is_activation_scale(name);
+        used.extend(names.keys().filter(ignored).cloned());
+        account_for_rest(self.folder, &names, &used, &find, warnings)?;
+        Ok(tensors)
+    }
 }
 
 /// A stored output matrix that equals the embedding says nothing new.

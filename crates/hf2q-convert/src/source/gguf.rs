@@ -7,13 +7,15 @@ use hf2q_gguf::{Gguf, TensorInfo};
 
 use super::{Source, SourceTensor};
 use crate::error::ConvertError;
+use crate::recipe;
 use crate::rows::Rows;
 
 pub(super) fn open(path: &Path) -> Result<Source, ConvertError> {
     let gguf = Gguf::open(path)?;
     let config = Config::from_metadata(gguf.metadata(), &|name| gguf.tensor(name).is_some())?;
     let mut tensors: Vec<SourceTensor> = gguf.tensors().iter().map(|t| tensor(&gguf, t)).collect();
-    tensors.sort_by_key(|t| place(&t.name));
+    // The order in which llama.cpp writes a quantized file.
+    tensors.sort_by(|a, b| recipe::place(&a.name).cmp(&recipe::place(&b.name)));
     let mut warnings = Vec::new();
     let lossy = |t: &&TensorInfo| t.ty.block_len() > 1;
     if let Some(first) = gguf.tensors().iter().find(lossy) {
@@ -34,10 +36,4 @@ fn tensor(gguf: &Gguf, info: &TensorInfo) -> SourceTensor {
         natural: info.ty,
         rows: Rows::blocks(info.ty, &gguf.bytes(info), &info.shape),
     }
-}
-
-/// The order in which llama.cpp writes a quantized file: what belongs to no layer first, then layer by layer, by name.
-fn place(name: &str) -> (Option<usize>, String) {
-    let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse().ok());
-    (layer, name.to_owned())
 }

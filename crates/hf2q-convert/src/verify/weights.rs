@@ -121,8 +121,8 @@ pub(super) fn check(
 impl Pair<'_> {
     /// Ranges of rows that cross no end of a matrix, neither in the file nor in the source.
     fn cut(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let mine = self.stored.per_part();
-        let matrix = gcd(mine, self.original.map_or(mine, Rows::per_part)).max(1);
+        let mine = self.stored.matrix_rows();
+        let matrix = gcd(mine, self.original.map_or(mine, Rows::matrix_rows)).max(1);
         let step = (TASK_VALUES / self.stored.cols().max(1)).clamp(1, matrix);
         let rows = self.stored.count();
         (0..rows).step_by(matrix).flat_map(move |first| {

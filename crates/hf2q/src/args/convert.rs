@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use hf2q_convert::Recipe;
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
@@ -14,8 +15,21 @@ pub(crate) struct ConvertArgs {
     pub(crate) output: Option<PathBuf>,
     /// Which types the tensors get
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "q8_0", ignore_case = true,
-        value_parser = clap::builder::PossibleValuesParser::new(hf2q_convert::Recipe::names()))]
+        value_parser = recipes())]
     pub(crate) ty: String,
+    /// Give every matrix the base type of TYPE: no mixture
+    #[arg(long)]
+    pub(crate) pure: bool,
+    /// Type of the output matrix (of the embedding where it takes its place)
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) output_type: Option<String>,
+    /// Type of the token embedding
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) embedding_type: Option<String>,
+    /// Type of all matrices in whose name the pattern (a regular expression) is found, e.g. 'attn_v=q8_0'; the first that
+    /// matches decides
+    #[arg(long, value_name = "PATTERN=TYPE")]
+    pub(crate) tensor_type: Vec<String>,
     /// Importance of the weights' columns, made by `hf2q imatrix` or llama-imatrix; several files are added
     #[arg(long, value_name = "FILE")]
     pub(crate) imatrix: Vec<PathBuf>,
@@ -34,6 +48,12 @@ pub(crate) struct ConvertArgs {
     /// Refuse rows that fit no block of their type, instead of taking a larger type that they fit
     #[arg(long)]
     pub(crate) no_fallback: bool,
+}
+
+/// Names of recipes, their short forms too.
+fn recipes() -> clap::builder::PossibleValuesParser {
+    let value = |recipe: Recipe| clap::builder::PossibleValue::new(recipe.name()).aliases(recipe.alias());
+    Recipe::all().map(value).into()
 }
 
 fn parse_size(text: &str) -> Result<u64, String> {

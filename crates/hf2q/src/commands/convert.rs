@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use hf2q_convert::{Folder, Importance, Options, Plan, Recipe, Record, Source, Summary, Why};
+use hf2q_convert::{Folder, Importance, Options, Overrides, Plan, Recipe, Record, Source, Summary, Why};
 
 use crate::args::ConvertArgs;
 use crate::{hub, load, terminal};
@@ -31,6 +31,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
 
 fn options(args: &ConvertArgs) -> Result<Options> {
     Ok(Options {
+        overrides: overrides(args)?,
         importance: importance(&args.imatrix)?,
         lattice: !args.no_lattice,
         split_bytes: args.split,
@@ -38,6 +39,23 @@ fn options(args: &ConvertArgs) -> Result<Options> {
         refuse_fallback: args.no_fallback,
         ..Options::new(Recipe::from_name(&args.ty)?)
     })
+}
+
+fn overrides(args: &ConvertArgs) -> Result<Overrides> {
+    let ty = |flag: &str, name: &Option<String>| {
+        let parse = |name: &String| Overrides::type_from_name(name).with_context(|| flag.to_owned());
+        name.as_ref().map(parse).transpose()
+    };
+    let mut overrides = Overrides {
+        pure: args.pure,
+        output: ty("--output-type", &args.output_type)?,
+        embedding: ty("--embedding-type", &args.embedding_type)?,
+        patterns: Vec::new(),
+    };
+    for text in &args.tensor_type {
+        overrides.add_pattern(text).context("--tensor-type")?;
+    }
+    Ok(overrides)
 }
 
 /// The files' importance, and how they are called in the file that is written.
