@@ -1,4 +1,4 @@
-//! Random weights of every tensor type that can be decoded.
+//! Random weights of every tensor type that backends compute with.
 
 use hf2q_gguf::TensorType;
 use hf2q_quant::half::{f32_to_bf16, f32_to_f16};
@@ -6,9 +6,22 @@ use hf2q_quant::layout::{iq4_nl, iq4_xs, mxfp4, q2_k, q3_k, q4_0, q4_1, q4_k, q5
 
 use crate::random::Random;
 
+/// Types that are converted but not computed with: a backend may refuse them.
+const ONLY_STORED: [TensorType; 9] = [
+    TensorType::Iq2Xxs,
+    TensorType::Iq2Xs,
+    TensorType::Iq3Xxs,
+    TensorType::Iq1S,
+    TensorType::Iq3S,
+    TensorType::Iq2S,
+    TensorType::Iq1M,
+    TensorType::Tq1_0,
+    TensorType::Tq2_0,
+];
+
 /// Types that a matrix may have.
 pub(crate) fn types() -> impl Iterator<Item = TensorType> {
-    TensorType::all().filter(|&ty| hf2q_quant::can_decode(ty))
+    TensorType::all().filter(|ty| hf2q_quant::can_decode(*ty) && !ONLY_STORED.contains(ty))
 }
 
 /// Whether a type has scales that activations are quantized for.

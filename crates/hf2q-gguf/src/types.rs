@@ -30,8 +30,20 @@ pub enum TensorType {
     Q5K = 13,
     /// 6 bits, 8-bit scales per 16, super-blocks of 256.
     Q6K = 14,
+    /// 2.06 bits: words of eight values from a grid of 256, super-blocks of 256.
+    Iq2Xxs = 16,
+    /// 2.31 bits: words of eight values from a grid of 512, super-blocks of 256.
+    Iq2Xs = 17,
+    /// 3.06 bits: words of four values from a grid of 256, super-blocks of 256.
+    Iq3Xxs = 18,
+    /// 1.56 bits: words of eight values from a grid of 2048, super-blocks of 256.
+    Iq1S = 19,
     /// 4 bits through a fixed non-linear table, one f16 scale per 32.
     Iq4Nl = 20,
+    /// 3.44 bits: words of four values from a grid of 512, super-blocks of 256.
+    Iq3S = 21,
+    /// 2.56 bits: words of eight values from a grid of 1024, super-blocks of 256.
+    Iq2S = 22,
     /// 4 bits through a fixed non-linear table, 6-bit scales per 32, super-blocks of 256.
     Iq4Xs = 23,
     /// 8-bit integers.
@@ -44,8 +56,14 @@ pub enum TensorType {
     I64 = 27,
     /// IEEE double precision.
     F64 = 28,
+    /// 1.75 bits: words of eight values from a grid of 2048, scales per 16, super-blocks of 256.
+    Iq1M = 29,
     /// The upper half of a single.
     Bf16 = 30,
+    /// 1.69 bits: three levels, five values in a byte, one f16 scale per 256.
+    Tq1_0 = 34,
+    /// 2.06 bits: three levels, four values in a byte, one f16 scale per 256.
+    Tq2_0 = 35,
     /// 4-bit floats (E2M1), one E8M0 scale per 32.
     Mxfp4 = 39,
 }
@@ -75,14 +93,23 @@ const TABLE: &[Row] = &[
     row(TensorType::Q4K, "q4_k", 256, 144),
     row(TensorType::Q5K, "q5_k", 256, 176),
     row(TensorType::Q6K, "q6_k", 256, 210),
+    row(TensorType::Iq2Xxs, "iq2_xxs", 256, 66),
+    row(TensorType::Iq2Xs, "iq2_xs", 256, 74),
+    row(TensorType::Iq3Xxs, "iq3_xxs", 256, 98),
+    row(TensorType::Iq1S, "iq1_s", 256, 50),
     row(TensorType::Iq4Nl, "iq4_nl", 32, 18),
+    row(TensorType::Iq3S, "iq3_s", 256, 110),
+    row(TensorType::Iq2S, "iq2_s", 256, 82),
     row(TensorType::Iq4Xs, "iq4_xs", 256, 136),
     row(TensorType::I8, "i8", 1, 1),
     row(TensorType::I16, "i16", 1, 2),
     row(TensorType::I32, "i32", 1, 4),
     row(TensorType::I64, "i64", 1, 8),
     row(TensorType::F64, "f64", 1, 8),
+    row(TensorType::Iq1M, "iq1_m", 256, 56),
     row(TensorType::Bf16, "bf16", 1, 2),
+    row(TensorType::Tq1_0, "tq1_0", 256, 54),
+    row(TensorType::Tq2_0, "tq2_0", 256, 66),
     row(TensorType::Mxfp4, "mxfp4", 32, 17),
 ];
 

@@ -2,7 +2,10 @@
 
 use hf2q_gguf::TensorType;
 
-use crate::layout::{iq4_nl, iq4_xs, mxfp4, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
+use crate::layout::{
+    iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, mxfp4, q2_k, q3_k, q4_0, q4_1,
+    q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, tq1_0, tq2_0,
+};
 
 /// A block that no quantizer writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +64,15 @@ pub fn check_blocks(ty: TensorType, src: &[u8]) -> Result<(), BadBlock> {
         TensorType::Q6K => halves::<{ q6_k::BYTES }>(src, q6_k::D, None),
         TensorType::Iq4Nl => halves::<{ iq4_nl::BYTES }>(src, iq4_nl::D, None),
         TensorType::Iq4Xs => halves::<{ iq4_xs::BYTES }>(src, iq4_xs::D, None),
+        TensorType::Iq2Xxs => halves::<{ iq2_xxs::BYTES }>(src, iq2_xxs::D, None),
+        TensorType::Iq2Xs => halves::<{ iq2_xs::BYTES }>(src, iq2_xs::D, None),
+        TensorType::Iq3Xxs => halves::<{ iq3_xxs::BYTES }>(src, iq3_xxs::D, None),
+        TensorType::Iq1S => halves::<{ iq1_s::BYTES }>(src, iq1_s::D, None),
+        TensorType::Iq3S => halves::<{ iq3_s::BYTES }>(src, iq3_s::D, None),
+        TensorType::Iq2S => halves::<{ iq2_s::BYTES }>(src, iq2_s::D, None),
+        TensorType::Iq1M => blocks(src, |block| is_half_bad(iq1_m::d(block)).then_some(Fault::Scale)),
+        TensorType::Tq1_0 => halves::<{ tq1_0::BYTES }>(src, tq1_0::D, None),
+        TensorType::Tq2_0 => halves::<{ tq2_0::BYTES }>(src, tq2_0::D, None),
         TensorType::Mxfp4 => blocks(src, mxfp4_fault),
         _ => whole(src.len(), ty.block_bytes()),
     }
@@ -87,11 +99,16 @@ fn values<const BYTES: usize>(src: &[u8], is_bad: impl Fn([u8; BYTES]) -> bool) 
     whole(src.len(), BYTES)
 }
 
+/// NaN or infinite.
+fn is_half_bad(half: u16) -> bool {
+    half & 0x7c00 == 0x7c00
+}
+
 /// Blocks of integers under half precision scales: finite scales make finite values, for the largest half times
 /// the largest integers of any format is far below the largest single.
 fn halves<const BYTES: usize>(src: &[u8], scale: usize, minimum: Option<usize>) -> Result<(), BadBlock> {
     blocks::<BYTES>(src, |block| {
-        let is_bad = |at: usize| u16::from_le_bytes([block[at], block[at + 1]]) & 0x7c00 == 0x7c00;
+        let is_bad = |at: usize| is_half_bad(u16::from_le_bytes([block[at], block[at + 1]]));
         if is_bad(scale) {
             return Some(Fault::Scale);
         }

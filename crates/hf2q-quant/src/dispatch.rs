@@ -3,7 +3,8 @@
 use hf2q_gguf::TensorType;
 
 use crate::formats::{
-    bf16, f16, fp32, iq4_nl, iq4_xs, mxfp4, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0,
+    bf16, f16, fp32, iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, mxfp4, q2_k, q3_k,
+    q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, tq1_0, tq2_0,
 };
 use crate::{QuantError, check_blocks};
 
@@ -182,6 +183,15 @@ fn decoder(ty: TensorType) -> Option<Decode> {
         TensorType::Q6K => |b, out| decode_blocks(b, out, q6_k::dequantize_block),
         TensorType::Iq4Nl => |b, out| decode_blocks(b, out, iq4_nl::dequantize_block),
         TensorType::Iq4Xs => |b, out| decode_blocks(b, out, iq4_xs::dequantize_block),
+        TensorType::Iq2Xxs => |b, out| decode_blocks(b, out, iq2_xxs::dequantize_block),
+        TensorType::Iq2Xs => |b, out| decode_blocks(b, out, iq2_xs::dequantize_block),
+        TensorType::Iq3Xxs => |b, out| decode_blocks(b, out, iq3_xxs::dequantize_block),
+        TensorType::Iq1S => |b, out| decode_blocks(b, out, iq1_s::dequantize_block),
+        TensorType::Iq3S => |b, out| decode_blocks(b, out, iq3_s::dequantize_block),
+        TensorType::Iq2S => |b, out| decode_blocks(b, out, iq2_s::dequantize_block),
+        TensorType::Iq1M => |b, out| decode_blocks(b, out, iq1_m::dequantize_block),
+        TensorType::Tq1_0 => |b, out| decode_blocks(b, out, tq1_0::dequantize_block),
+        TensorType::Tq2_0 => |b, out| decode_blocks(b, out, tq2_0::dequantize_block),
         TensorType::Mxfp4 => |b, out| decode_blocks(b, out, mxfp4::dequantize_block),
         _ => return None,
     })

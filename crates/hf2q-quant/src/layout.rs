@@ -3,7 +3,10 @@
 //! Each format's module names the byte offsets of its parts (`D`: scale, `DMIN` or `M`: scale of minimums or the
 //! minimum, `SCALES`, `QS`: codes, `QH`: their upper bits) and the size of its block (`LEN` values, `BYTES`).
 
-pub use crate::formats::{iq4_nl, iq4_xs, mxfp4, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0};
+pub use crate::formats::{
+    iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, mxfp4, q2_k, q3_k, q4_0, q4_1,
+    q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, tq1_0, tq2_0,
+};
 
 /// Levels of `iq4_nl` and `iq4_xs`: closer together near zero, as weights are.
 pub const KVALUES_IQ4NL: [i8; 16] =

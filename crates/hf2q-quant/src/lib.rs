@@ -12,6 +12,7 @@ mod dispatch;
 mod error;
 pub mod float8;
 mod formats;
+mod grids;
 mod groups;
 pub mod half;
 pub mod kv;

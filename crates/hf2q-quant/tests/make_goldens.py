@@ -63,7 +63,9 @@ def decode(ty, raw):
 
 
 def main():
-    types = "F32 F16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS BF16 MXFP4".split()
+    coded = "Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4".split()
+    types = ["F32", "F16", "BF16", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ3_S", "IQ2_S", "IQ1_M", "TQ1_0", "TQ2_0"] + coded
+    types.sort(key=lambda name: gguf.GGMLQuantizationType[name])
     print("DECODED")
     for name in types:
         ty = gguf.GGMLQuantizationType[name]
@@ -74,6 +76,8 @@ def main():
         print(f'    ("{name.lower()}", {fnv(out.tobytes()):#018x}),')
     print("ENCODED, with weights")
     for name in types:
+        if name not in ["F32", "F16", "BF16"] + coded:
+            continue
         ty = gguf.GGMLQuantizationType[name]
         rows = values(VALUES).reshape(-1, COLUMNS)
         hashes = [fnv(np.ascontiguousarray(libgguf.quantize_rows(rows, int(ty), imatrix=w)).tobytes()) for w in (None, weights())]

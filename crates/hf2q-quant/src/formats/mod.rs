@@ -4,6 +4,13 @@
 pub(crate) mod bf16;
 pub(crate) mod f16;
 pub(crate) mod fp32;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
 pub mod iq4_nl;
 pub mod iq4_xs;
 pub mod mxfp4;
@@ -17,6 +24,8 @@ pub mod q5_1;
 pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
+pub mod tq1_0;
+pub mod tq2_0;
 
 use crate::lanes::LANES;
 
@@ -117,4 +126,19 @@ fn lane<const LEN: usize>(codes: &[[u8; LANES]; LEN], lane: usize) -> [u8; LEN] 
         *out = codes[lane];
     }
     out
+}
+
+/// The scale of a group of `iq2_xs` or `iq2_s`: one of two nibbles.
+#[inline]
+fn iq2_scale(d: f32, nibbles: u8, which: usize) -> f32 {
+    d * (0.5 + f32::from(nibbles >> (4 * which) & 15)) * 0.25
+}
+
+/// Decodes a word of `iq1_s` or `iq1_m`, whose values are shifted by an eighth up or down.
+#[inline]
+fn iq1_word(code: usize, scale: f32, is_down: bool, out: &mut [f32; 8]) {
+    let shift = if is_down { -0.125 } else { 0.125 };
+    for (out, &level) in out.iter_mut().zip(&crate::grids::IQ1[code]) {
+        *out = scale * (f32::from(level) + shift);
+    }
 }

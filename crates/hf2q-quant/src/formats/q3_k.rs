@@ -56,7 +56,8 @@ pub(crate) fn quantize_weighted(x: &[f32], weights: &[f32], out: &mut [u8]) {
     super_block::encode::<Format, BYTES>(x, Some(weights), out);
 }
 
-struct Format;
+/// The encoder.
+pub(crate) struct Format;
 
 /// Codes are `-TOP .. TOP`, scales of groups `-SCALE_TOP .. SCALE_TOP`.
 const TOP: u8 = 4;

@@ -57,7 +57,8 @@ pub(crate) fn quantize_weighted(x: &[f32], weights: &[f32], out: &mut [u8]) {
     super_block::encode::<Format, BYTES>(x, Some(weights), out);
 }
 
-struct Format;
+/// The encoder.
+pub(crate) struct Format;
 
 impl SuperBlock<BYTES> for Format {
     #[inline(always)]

@@ -22,9 +22,9 @@ fn singles(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect()
 }
 
-/// All types in the fixtures; `f32` needs none.
+/// All types in the fixtures, which are those with an encoder; `f32` needs none.
 fn types() -> impl Iterator<Item = (TensorType, Vec<u8>)> {
-    let others = decodable().filter(|&ty| ty != TensorType::F32);
+    let others = decodable().filter(|&ty| ty != TensorType::F32 && can_encode(ty));
     others.map(|ty| (ty, file(&format!("{}.safetensors", ty.name().to_uppercase()))))
 }
 
@@ -53,7 +53,7 @@ fn assert_blocks_equal(ty: TensorType, found: &[u8], expected: &[u8]) {
 #[test]
 fn encoded_bytes_equal() {
     let rows = singles(&tensor(&file("input.safetensors"), "rows"));
-    for (ty, file) in types().filter(|&(ty, _)| can_encode(ty)) {
+    for (ty, file) in types() {
         assert_blocks_equal(ty, &encode(ty, &rows), &tensor(&file, "encoded"));
     }
 }
@@ -62,7 +62,7 @@ fn encoded_bytes_equal() {
 fn bytes_encoded_with_importance_equal() {
     let input = file("input.safetensors");
     let (rows, importance) = (singles(&tensor(&input, "rows")), singles(&tensor(&input, "importance")));
-    for (ty, file) in types().filter(|&(ty, _)| can_encode(ty)) {
+    for (ty, file) in types() {
         let tensors = SafeTensors::deserialize(&file).expect("a safetensors file");
         let name =
             if tensors.names().contains(&"encoded_importance") { "encoded_importance" } else { "encoded" };

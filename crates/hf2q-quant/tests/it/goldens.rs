@@ -22,9 +22,18 @@ const DECODED: &[(&str, u64)] = &[
     ("q4_k", 0xa0d61817f79b78cc),
     ("q5_k", 0xe12c21b7549cd4f4),
     ("q6_k", 0xbe3afb03abcb7fbb),
+    ("iq2_xxs", 0x7e745e6196b49632),
+    ("iq2_xs", 0xa0e347e3fcbfd9c5),
+    ("iq3_xxs", 0xc9cdfdd1a1aa4779),
+    ("iq1_s", 0xcc8286b6f59a89e9),
     ("iq4_nl", 0x0b7a79c620b9f863),
+    ("iq3_s", 0x2d7a4fd9ddfdaaec),
+    ("iq2_s", 0x5124ea372ca774fd),
     ("iq4_xs", 0x7ea5a866a700157b),
+    ("iq1_m", 0x817fc0e5aaf6c87b),
     ("bf16", 0x4a35b21380297662),
+    ("tq1_0", 0x60839979b3bef390),
+    ("tq2_0", 0x50ae7268c237530d),
     ("mxfp4", 0xa75cf0b0806979e6),
 ];
 

@@ -15,7 +15,8 @@ macro_rules! sizes {
 fn block_sizes_are_those_of_the_types() {
     let all = sizes!(
         Q4_0 q4_0, Q4_1 q4_1, Q5_0 q5_0, Q5_1 q5_1, Q8_0 q8_0, Q2K q2_k, Q3K q3_k, Q4K q4_k, Q5K q5_k, Q6K q6_k,
-        Iq4Nl iq4_nl, Iq4Xs iq4_xs, Mxfp4 mxfp4
+        Iq4Nl iq4_nl, Iq4Xs iq4_xs, Mxfp4 mxfp4, Iq2Xxs iq2_xxs, Iq2Xs iq2_xs, Iq2S iq2_s, Iq3Xxs iq3_xxs, Iq3S iq3_s,
+        Iq1S iq1_s, Iq1M iq1_m, Tq1_0 tq1_0, Tq2_0 tq2_0
     );
     for (ty, len, bytes) in all {
         assert_eq!((len, bytes), (ty.block_len(), ty.block_bytes()), "{ty}");
