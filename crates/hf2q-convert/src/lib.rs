@@ -15,6 +15,7 @@ mod pipeline;
 mod plan;
 mod recipe;
 mod record;
+pub mod report;
 mod rows;
 mod scales;
 mod source;

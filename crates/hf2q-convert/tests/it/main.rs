@@ -15,4 +15,6 @@ mod recipes;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
+mod report;
+#[cfg(test)]
 mod verify;
