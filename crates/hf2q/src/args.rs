@@ -1,7 +1,9 @@
 //! What was typed.
 
 mod convert;
+mod gguf;
 mod imatrix;
+mod verify;
 
 use std::path::PathBuf;
 
@@ -11,7 +13,9 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use convert::ConvertArgs;
+pub(crate) use gguf::{EditArgs, GetArgs, GgufAction, GgufArgs, SetArgs, TemplateArgs, UnsetArgs};
 pub(crate) use imatrix::ImatrixArgs;
+pub(crate) use verify::VerifyArgs;
 
 /// Rows of a step; each takes memory for its activations.
 const MOST_ROWS: u64 = 8192;
@@ -49,6 +53,10 @@ pub(crate) enum Command {
     Convert(ConvertArgs),
     /// Show what a GGUF file holds and check that it is sound
     Inspect(InspectArgs),
+    /// Check a GGUF file: complete, no damaged weights; and compare it with what it was made from
+    Verify(VerifyArgs),
+    /// Show or change metadata of a GGUF file
+    Gguf(GgufArgs),
     /// Show how a model is computed: waves, operations, bytes
     Plan(PlanArgs),
     /// Show the tokens of a text

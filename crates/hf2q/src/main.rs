@@ -36,6 +36,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Chat(args) => commands::chat::run(&args),
         Command::Convert(args) => commands::convert::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
+        Command::Verify(args) => commands::verify::run(&args),
+        Command::Gguf(args) => commands::gguf::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
         Command::Tokenize(args) => commands::tokenize::run(&args),
         Command::Bench(args) => commands::bench::run(&args),

@@ -107,7 +107,7 @@ fn damaged_blocks(gguf: &Gguf) -> Vec<String> {
 }
 
 /// A name from a file: what would steer a terminal is escaped.
-fn name(text: &str) -> String {
+pub(crate) fn name(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() }).collect()
 }
 
@@ -152,7 +152,7 @@ fn as_json(gguf: &Gguf, args: &InspectArgs, damaged: &[String]) -> serde_json::V
     })
 }
 
-fn value_json(value: &Value) -> serde_json::Value {
+pub(crate) fn value_json(value: &Value) -> serde_json::Value {
     match value {
         Value::F32(v) => json!(v),
         Value::F64(v) => json!(v),

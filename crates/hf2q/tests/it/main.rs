@@ -12,3 +12,7 @@ mod hub;
 mod imatrix;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod gguf;
+#[cfg(test)]
+mod verify;
