@@ -6,35 +6,13 @@ use hf2q_arch::{
     Activation as ArchActivation, Architecture, Config, Layer, Pairing as ArchPairing, RopeScaling,
 };
 use hf2q_plan::{
-    Activation, CacheId, GroupId, KvFormat, Norm, Pairing, PlanError, Recorder, Recording, RopeParams,
-    TensorId, View, Yarn,
+    Activation, CacheId, GroupId, Norm, Pairing, PlanError, Recorder, Recording, RopeParams, TensorId, View,
+    Yarn,
 };
 
 use crate::model::Model;
+use crate::options::RecordOptions;
 use crate::{gemma3, gemma4, llama, qwen3};
-
-/// How a model is recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordOptions {
-    /// Storage of keys and of values in layers with a window.
-    pub sliding: (KvFormat, KvFormat),
-    /// Storage of keys and of values in layers that see everything.
-    pub global: (KvFormat, KvFormat),
-}
-
-impl RecordOptions {
-    /// Keys and values of all layers in one format.
-    pub fn uniform(format: KvFormat) -> Self {
-        Self { sliding: (format, format), global: (format, format) }
-    }
-}
-
-impl Default for RecordOptions {
-    /// Half precision everywhere.
-    fn default() -> Self {
-        Self::uniform(KvFormat::F16)
-    }
-}
 
 /// The whole forward pass: embedding, layers, logits of the wanted rows.
 pub(crate) fn record(model: &Model, options: &RecordOptions) -> Result<Recording, PlanError> {

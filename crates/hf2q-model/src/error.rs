@@ -43,6 +43,26 @@ pub enum ModelError {
         /// Names and types.
         accepted: String,
     },
+    /// A setting of the cache's formats names something that does not exist.
+    #[error("unknown {what} {name:?} in {item:?}; accepted are {accepted}")]
+    KvUnknown {
+        /// What it should be.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// The item that holds it.
+        item: String,
+        /// Names that exist.
+        accepted: String,
+    },
+    /// A setting of the cache's formats says something that it replaces at once.
+    #[error("{item:?} has no effect in {text:?}: later items replace all of it; leave one of them out")]
+    KvReplaced {
+        /// The item without effect.
+        item: String,
+        /// The whole setting.
+        text: String,
+    },
     /// The layers ask for an operation that cannot be: a mistake in this crate, or a type that an operation does not take.
     #[error(transparent)]
     Plan(#[from] PlanError),

@@ -11,10 +11,11 @@ mod gemma3;
 mod gemma4;
 mod llama;
 mod model;
+mod options;
 mod qwen3;
 pub mod synthetic;
 pub mod toy;
 
-pub use builder::RecordOptions;
 pub use error::{ModelError, Warning, WrongTensor};
 pub use model::{Model, StoredTensor};
+pub use options::RecordOptions;

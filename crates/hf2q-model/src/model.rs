@@ -6,8 +6,9 @@ use hf2q_arch::{Class, Config, TensorRow};
 use hf2q_gguf::{Bytes, Gguf, TensorType};
 use hf2q_plan::{Recording, Weight};
 
-use crate::builder::{RecordOptions, record};
+use crate::builder::record;
 use crate::error::{ModelError, Warning, WrongTensor};
+use crate::options::RecordOptions;
 
 /// A tensor as a file stores it.
 #[derive(Clone, Debug)]

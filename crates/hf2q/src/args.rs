@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use hf2q_model::RecordOptions;
 
 pub(crate) use convert::ConvertArgs;
 pub(crate) use gguf::{EditArgs, GetArgs, GgufAction, GgufArgs, SetArgs, TemplateArgs, UnsetArgs};
@@ -24,6 +25,9 @@ const MOST_ROWS: u64 = 8192;
 const MOST: u64 = 1 << 24;
 /// More than any machine has processors.
 const MOST_THREADS: u64 = 4096;
+
+pub(crate) const KV_HELP: &str = "How keys and values are cached: f32, f16, bf16, q8_0, tq2, tq3, tq4, tq5, tq6 or tq8 for all, \
+or a list of [global:|sliding:][k=|v=]FORMAT, e.g. tq4, k=tq6,v=tq4 or 'global:k=tq6,v=tq4;sliding:f16'";
 
 fn number(accepted: RangeInclusive<u64>) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(accepted)
@@ -131,18 +135,11 @@ pub(crate) struct EngineArgs {
     /// Prompt tokens computed in one step
     #[arg(long, default_value_t = 512, value_parser = number(1..=MOST_ROWS))]
     pub(crate) chunk: usize,
-    /// How keys and values are cached
-    #[arg(long, value_enum, default_value_t = KvArg::F16)]
-    pub(crate) kv: KvArg,
+    #[arg(long, value_name = "FORMATS", default_value_t, help = KV_HELP)]
+    pub(crate) kv: RecordOptions,
     /// Instruction set [default: the best there is]
     #[arg(long, value_enum)]
     pub(crate) isa: Option<IsaArg>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum KvArg {
-    F32,
-    F16,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

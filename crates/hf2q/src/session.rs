@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 use hf2q_cpu::{CpuBackend, CpuOptions, Isa};
 use hf2q_engine::{Engine, EngineOptions, Finish, Generation, Request, Sampler, Sampling, SequenceId};
 use hf2q_gguf::{Gguf, Metadata};
-use hf2q_model::{Model, RecordOptions};
-use hf2q_plan::{Backend, KvFormat, Passes, Plan};
+use hf2q_model::Model;
+use hf2q_plan::{Backend, Passes, Plan};
 use hf2q_text::{ChatRequest, ChatTemplate, Controls, StopStrings, Tokenizer};
 
-use crate::args::{EngineArgs, IsaArg, KvArg, SamplingArgs};
+use crate::args::{EngineArgs, IsaArg, SamplingArgs};
 use crate::{config, interrupt, load};
 
 /// Context where neither the user nor the model asks for less.
@@ -47,13 +47,6 @@ pub(crate) struct Answer {
 }
 
 impl EngineArgs {
-    pub(crate) fn kv_format(&self) -> KvFormat {
-        match self.kv {
-            KvArg::F32 => KvFormat::F32,
-            KvArg::F16 => KvFormat::F16,
-        }
-    }
-
     pub(crate) fn backend(&self) -> Result<CpuBackend> {
         let isa = self.isa.map(instruction_set).transpose()?;
         let threads = self.threads.unwrap_or_else(config::default_threads);
@@ -70,7 +63,7 @@ impl EngineArgs {
     /// Records, compiles and opens a model.
     pub(crate) fn engine(&self, model: &Model, sizes: EngineOptions) -> Result<(Engine, String)> {
         let backend = self.backend()?;
-        let recording = model.record(&RecordOptions::uniform(self.kv_format()))?;
+        let recording = model.record(&self.kv)?;
         let weights = model.weights_for(&recording);
         let plan = Arc::new(Plan::compile(recording, Passes::ALL));
         let description = backend.describe();

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{EngineArgs, IsaArg, KvArg, MODEL_HELP, MOST, MOST_ROWS, MOST_THREADS, number};
+use hf2q_model::RecordOptions;
+
+use super::{EngineArgs, IsaArg, KV_HELP, MODEL_HELP, MOST, MOST_ROWS, MOST_THREADS, number};
 
 #[derive(Debug, Args)]
 pub(crate) struct ImatrixArgs {
@@ -46,9 +48,8 @@ pub(crate) struct ImatrixArgs {
     /// Threads [default: one for each core]
     #[arg(short, long, value_parser = number(1..=MOST_THREADS))]
     pub(crate) threads: Option<usize>,
-    /// How keys and values are cached
-    #[arg(long, value_enum, default_value_t = KvArg::F16)]
-    pub(crate) kv: KvArg,
+    #[arg(long, value_name = "FORMATS", default_value_t, help = KV_HELP)]
+    pub(crate) kv: RecordOptions,
     /// Instruction set [default: the best there is]
     #[arg(long, value_enum)]
     pub(crate) isa: Option<IsaArg>,
