@@ -7,7 +7,7 @@ mod metadata;
 use std::path::{Path, PathBuf};
 
 use hf2q_arch::Config;
-use hf2q_gguf::{Metadata, TensorType};
+use hf2q_gguf::{Metadata, TensorType, same_file};
 
 use crate::error::ConvertError;
 use crate::rows::Rows;
@@ -47,6 +47,16 @@ impl Source {
     /// The model's architecture and sizes.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// What the model calls itself.
+    pub fn name(&self) -> Option<&str> {
+        self.metadata.opt_str("general.name").ok().flatten()
+    }
+
+    /// Whether a path leads to one of the files that are read.
+    pub fn reads(&self, path: &Path) -> bool {
+        self.inputs.iter().any(|input| same_file(input, path))
     }
 
     /// Bytes of all tensors as they are stored now.

@@ -39,6 +39,9 @@ pub(crate) struct ConvertArgs {
     /// Show what each tensor would become, and write nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Write a page that shows which types the tensors got, how large they are and how far their values moved
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
     /// Start a new file after this much tensor data, e.g. 4G
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) split: Option<u64>,

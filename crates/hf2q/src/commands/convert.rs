@@ -1,11 +1,12 @@
 //! `hf2q convert`.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use hf2q_convert::{Folder, Importance, Options, Overrides, Plan, Recipe, Record, Source, Summary, Why};
+use hf2q_convert::{Folder, Importance, Options, Overrides, Plan, Recipe, Record, Source, Summary, Why, report};
 
 use crate::args::ConvertArgs;
 use crate::{hub, load, terminal};
@@ -25,8 +26,60 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
         None => default_output(&input, &args.ty)?,
     };
     refuse_existing(args, &output)?;
+    if let Some(page) = &args.report {
+        check_report(args, page, &source)?;
+    }
     let summary = load::write_with_bar(plan, &output)?;
-    print_summary(&summary, started.elapsed().as_secs_f64())
+    let seconds = started.elapsed().as_secs_f64();
+    print_summary(&summary, seconds)?;
+    let Some(page) = &args.report else { return Ok(()) };
+    write_report(args, page, (&source, &summary), seconds)?;
+    terminal::print_line(&format!("Wrote {}", page.display()))
+}
+
+/// Before the work, not after it.
+fn check_report(args: &ConvertArgs, page: &Path, source: &Source) -> Result<()> {
+    if source.reads(page) || args.imatrix.iter().any(|file| hf2q_gguf::same_file(file, page)) {
+        bail!("--report {} is an input; choose another name", page.display());
+    }
+    if page.exists() && !args.force {
+        bail!("{} exists already; --force replaces it", page.display());
+    }
+    if !folder_of(page).is_dir() {
+        bail!("--report {}: there is no folder {}", page.display(), folder_of(page).display());
+    }
+    Ok(())
+}
+
+fn write_report(
+    args: &ConvertArgs,
+    page: &Path,
+    (source, summary): (&Source, &Summary),
+    seconds: f64,
+) -> Result<()> {
+    let outputs: Vec<String> = summary.paths.iter().map(|p| p.display().to_string()).collect();
+    let imatrix: Vec<String> = args.imatrix.iter().map(|p| p.display().to_string()).collect();
+    let input = args.input.display().to_string();
+    let html = report::html(&report::Report {
+        name: source.name().unwrap_or(&input),
+        config: source.config(),
+        source: &input,
+        source_bytes: source.bytes(),
+        outputs: &outputs,
+        recipe: &args.ty.to_lowercase(),
+        importance: (!imatrix.is_empty()).then(|| imatrix.join(", ")).as_deref(),
+        seconds,
+        records: &summary.records,
+        warnings: &summary.warnings,
+    });
+    let mut file = tempfile::NamedTempFile::new_in(folder_of(page))?;
+    file.write_all(html.as_bytes()).and_then(|()| file.as_file().sync_all())?;
+    file.persist(page).with_context(|| page.display().to_string())?;
+    Ok(())
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn options(args: &ConvertArgs) -> Result<Options> {
@@ -36,6 +89,7 @@ fn options(args: &ConvertArgs) -> Result<Options> {
         lattice: !args.no_lattice,
         split_bytes: args.split,
         protected: args.imatrix.clone(),
+        measure: args.report.is_some(),
         refuse_fallback: args.no_fallback,
         ..Options::new(Recipe::from_name(&args.ty)?)
     })
