@@ -12,7 +12,7 @@ const fn signed<const N: usize>(levels: [f32; N]) -> [f32; LANES] {
     let mut i = 0;
     while i < LANES {
         let level = levels[i % N];
-        out[i] = if i / N % 2 == 0 { level } else { -level };
+        out[i] = if (i / N).is_multiple_of(2) { level } else { -level };
         i += 1;
     }
     out
