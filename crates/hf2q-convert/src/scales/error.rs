@@ -43,7 +43,7 @@ pub enum QuantizedError {
         /// The weight's shape.
         shape: Vec<usize>,
         /// Shapes that would fit.
-        accepted: String,
+        accepted: Box<str>,
     },
     /// It is of another type than scales are.
     #[error(

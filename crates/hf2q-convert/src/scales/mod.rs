@@ -118,7 +118,7 @@ impl Scale {
                 shard: tensor.shard.clone(),
                 found: tensor.shape.clone(),
                 shape: weight.to_vec(),
-                accepted: accepted(weight, quantization),
+                accepted: accepted(weight, quantization).into(),
             });
         };
         let columns = axes.pop().unwrap_or(Axis { size: 1, block: 1, stride: 1 });

@@ -13,6 +13,8 @@ mod quantized;
 #[cfg(test)]
 mod recipes;
 #[cfg(test)]
+mod scaled;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod report;
