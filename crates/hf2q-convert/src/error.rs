@@ -116,7 +116,8 @@ pub enum ConvertError {
     },
     /// A tensor's elements cannot be read.
     #[error(
-        "tensor {tensor} in {shard} has dtype {dtype}, accepted are F32, F16, BF16 and F64; dequantize the checkpoint first"
+        "tensor {tensor} in {shard} has dtype {dtype}, accepted are F32, F16, BF16, F64, and F8_E4M3 and F8_E5M2 with scales; \
+         dequantize the checkpoint first"
     )]
     Dtype {
         /// Its name.
