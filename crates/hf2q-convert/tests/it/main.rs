@@ -7,6 +7,8 @@ mod damaged;
 #[cfg(test)]
 mod importance;
 #[cfg(test)]
+mod lattice;
+#[cfg(test)]
 mod quantize;
 #[cfg(test)]
 mod quantized;
