@@ -54,7 +54,6 @@ pub(super) const MIXTURES: &[Mixture] = &[
     mixture("iq4_nl", 25, Iq4Nl, &[COMMON, OUTPUT_OF_EIGHT, IQ4]),
     mixture("iq4_xs", 30, Iq4Xs, &[COMMON, OUTPUT_OF_EIGHT, IQ4]),
     mixture("mxfp4_moe", 38, Mxfp4, &[&[
-        rule(Output,     Q8_0),
         rule(Every,      Mxfp4).only(Stacked),
         rule(Every,      Q8_0),
     ]]),
