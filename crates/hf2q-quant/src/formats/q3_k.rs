@@ -122,7 +122,7 @@ fn encode_weighted<S: Simd>(
     let (weights, totals) = signed::weigh(s, batch.x, importance);
     let (fits, scales) = signed::fit(s, batch.x, Some(&weights), TOP);
     let quantized = symmetric(s, &scales, Some(&totals), SCALE_TOP);
-    let unit = quantized.scale.to_array();
+    let unit = signed::all_finite(s, &scales).select(quantized.scale, Floats::splat(s, f32::NAN)).to_array();
     let mut codes = [[0; LANES]; GROUPS];
     for (scale, codes) in scales.iter().zip(&mut codes) {
         quantized.codes(s, Floats::load(s, scale)).store_bytes(codes);

@@ -104,7 +104,7 @@ impl Simd for Avx2 {
         sqrt(F) -> F = _mm256_sqrt_ps;
         truncate(F) -> I = _mm256_cvttps_epi32;
         bits(F) -> I = _mm256_castps_si256;
-        from_bits(I) -> F = _mm256_castsi256_ps;
+        of_bits(I) -> F = _mm256_castsi256_ps;
         int_to_float(I) -> F = _mm256_cvtepi32_ps;
     }
 
@@ -214,12 +214,12 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn int_equal(self, a: I, b: I) -> F {
         // SAFETY: `self` exists, so the instructions do; they touch registers only.
-        unsafe { self.from_bits([_mm256_cmpeq_epi32(a[0], b[0]), _mm256_cmpeq_epi32(a[1], b[1])]) }
+        unsafe { self.of_bits([_mm256_cmpeq_epi32(a[0], b[0]), _mm256_cmpeq_epi32(a[1], b[1])]) }
     }
 
     #[inline(always)]
     fn int_select(self, m: F, a: I, b: I) -> I {
-        self.bits(self.select(m, self.from_bits(a), self.from_bits(b)))
+        self.bits(self.select(m, self.of_bits(a), self.of_bits(b)))
     }
 
     #[inline(always)]

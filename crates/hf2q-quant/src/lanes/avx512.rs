@@ -52,7 +52,7 @@ impl Simd for Avx512 {
         equal(a: __m512, b: __m512) -> __mmask16 = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b);
         select(m: __mmask16, a: __m512, b: __m512) -> __m512 = _mm512_mask_blend_ps(m, b, a);
         bits(a: __m512) -> __m512i = _mm512_castps_si512(a);
-        from_bits(a: __m512i) -> __m512 = _mm512_castsi512_ps(a);
+        of_bits(a: __m512i) -> __m512 = _mm512_castsi512_ps(a);
 
         int_splat(x: i32) -> __m512i = _mm512_set1_epi32(x);
         int_add(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);

@@ -51,7 +51,7 @@ pub(crate) trait Simd: Copy {
     fn equal(self, a: Self::F, b: Self::F) -> Self::M;
     fn select(self, m: Self::M, a: Self::F, b: Self::F) -> Self::F;
     fn bits(self, a: Self::F) -> Self::I;
-    fn from_bits(self, a: Self::I) -> Self::F;
+    fn of_bits(self, a: Self::I) -> Self::F;
     /// Lane `i` of row `j` becomes lane `j` of row `i`.
     fn transpose(self, rows: [Self::F; LANES]) -> [Self::F; LANES];
     fn lookup(self, table: &[f32; LANES], index: Self::I) -> Self::F;
@@ -165,7 +165,7 @@ impl<S: Simd> Neg for Floats<S> {
     #[inline(always)]
     fn neg(self) -> Self {
         let sign = self.s.int_splat(i32::MIN);
-        Self { s: self.s, v: self.s.from_bits(self.s.int_add(self.s.bits(self.v), sign)) }
+        Self { s: self.s, v: self.s.of_bits(self.s.int_add(self.s.bits(self.v), sign)) }
     }
 }
 
@@ -222,7 +222,7 @@ impl<S: Simd> Floats<S> {
     #[inline(always)]
     pub(crate) fn abs(self) -> Self {
         let magnitude = self.s.int_splat(i32::MAX);
-        Self { s: self.s, v: self.s.from_bits(self.s.int_and(self.s.bits(self.v), magnitude)) }
+        Self { s: self.s, v: self.s.of_bits(self.s.int_and(self.s.bits(self.v), magnitude)) }
     }
 
     /// False where either is NaN.

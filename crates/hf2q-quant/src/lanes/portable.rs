@@ -59,7 +59,7 @@ impl Simd for Portable {
         equal(a: F, b: F) -> M = mask(a == b);
         select(m: M, a: F, b: F) -> F = f32::from_bits((a.to_bits() & m as u32) | (b.to_bits() & !m as u32));
         bits(a: F) -> I = a.to_bits() as i32;
-        from_bits(a: I) -> F = f32::from_bits(a as u32);
+        of_bits(a: I) -> F = f32::from_bits(a as u32);
         int_add(a: I, b: I) -> I = a.wrapping_add(b);
         int_sub(a: I, b: I) -> I = a.wrapping_sub(b);
         int_and(a: I, b: I) -> I = a & b;

@@ -71,9 +71,9 @@ impl<S: Simd, const LEN: usize> Routine<S> for Search<'_, LEN> {
                 break;
             }
         }
-        let scale = (fit.l2.more(zero) & !empty).select(fit.xl / fit.l2, zero);
+        let scale = fit.l2.more(zero).select(fit.xl / fit.l2, zero);
         let finite = finite & fit.l2.less(Floats::splat(s, f32::INFINITY));
-        let scale = finite.select(scale, Floats::splat(s, f32::NAN));
+        let scale = empty.select(zero, finite.select(scale, Floats::splat(s, f32::NAN)));
         let mut bytes = [[0; LANES]; LEN];
         for (code, bytes) in codes.iter().zip(&mut bytes) {
             empty.select(zero, Floats::load(s, code)).nearest_int().store_bytes(bytes);

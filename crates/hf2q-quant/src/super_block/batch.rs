@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::lanes::{Floats, Ints, Kernel, LANES, Simd, dispatch, side_by_side};
+use crate::lanes::{Floats, Ints, Isa, Kernel, LANES, Simd, side_by_side};
 use crate::search::Groups;
 
 use super::LEN;
@@ -24,15 +24,26 @@ pub(crate) trait SuperBlock<const BYTES: usize> {
     fn encode<S: Simd>(s: S, batch: &Batch<'_>, blocks: &mut [[u8; BYTES]]);
 }
 
-/// Encodes finite values, whole blocks; with `importance`, whole rows of as many columns.
+/// Encodes finite values, whole blocks; with `importance`, whole rows of as many columns. Blocks without any
+/// importance, whose values the reference would lose, are encoded as if there were none.
 pub(crate) fn encode<F: SuperBlock<BYTES>, const BYTES: usize>(
+    x: &[f32],
+    importance: Option<&[f32]>,
+    out: &mut [u8],
+) {
+    encode_on::<F, BYTES>(Isa::detect(), x, importance, out);
+}
+
+/// [`encode`] with a given instruction set.
+pub(crate) fn encode_on<F: SuperBlock<BYTES>, const BYTES: usize>(
+    isa: Isa,
     x: &[f32],
     importance: Option<&[f32]>,
     out: &mut [u8],
 ) {
     let (x, blocks) = (x.as_chunks().0, out.as_chunks_mut().0);
     let importance = importance.map(|weights| weights.as_chunks().0);
-    dispatch(Encode::<F, BYTES> { x, importance, blocks, format: PhantomData });
+    isa.run(Encode::<F, BYTES> { x, importance, blocks, format: PhantomData });
 }
 
 struct Encode<'a, F, const BYTES: usize> {
@@ -51,33 +62,32 @@ impl<F: SuperBlock<BYTES>, const BYTES: usize> Kernel for Encode<'_, F, BYTES> {
         let (mut x, mut lanes) = ([[0.0; LANES]; LEN], [[0.0; LANES]; LEN]);
         let batches = self.x.chunks(LANES).zip(self.blocks.chunks_mut(LANES));
         for (number, (rows, blocks)) in batches.enumerate() {
+            let first = number * LANES;
             side_by_side(s, rows, (0, rows.len()), &mut x);
             let Some(importance) = self.importance else {
-                s.outline(EncodeBatch::<F, BYTES> {
-                    batch: Batch { rows, x: &x, importance: None },
-                    blocks,
-                    format: PhantomData,
-                });
+                encode_batch::<S, F, BYTES>(s, Batch { rows, x: &x, importance: None }, blocks);
                 continue;
             };
-            side_by_side(s, importance, (number * LANES, rows.len()), &mut lanes);
-            s.outline(EncodeBatch::<F, BYTES> {
-                batch: Batch { rows, x: &x, importance: Some(&lanes) },
-                blocks,
-                format: PhantomData,
-            });
+            side_by_side(s, importance, (first, rows.len()), &mut lanes);
+            encode_batch::<S, F, BYTES>(s, Batch { rows, x: &x, importance: Some(&lanes) }, blocks);
             for (at, (row, block)) in rows.iter().zip(blocks).enumerate() {
-                if importance[(number * LANES + at) % importance.len()].iter().all(|&w| w == 0.0) {
-                    side_by_side(s, std::slice::from_ref(row), (0, 1), &mut x);
-                    s.outline(EncodeBatch::<F, BYTES> {
-                        batch: Batch { rows: std::slice::from_ref(row), x: &x, importance: None },
-                        blocks: std::slice::from_mut(block),
-                        format: PhantomData,
-                    });
+                if importance[(first + at) % importance.len()].iter().all(|&w| w == 0.0) {
+                    let (rows, block) = (std::slice::from_ref(row), std::slice::from_mut(block));
+                    side_by_side(s, rows, (0, 1), &mut x);
+                    encode_batch::<S, F, BYTES>(s, Batch { rows, x: &x, importance: None }, block);
                 }
             }
         }
     }
+}
+
+#[inline(always)]
+fn encode_batch<S: Simd, F: SuperBlock<BYTES>, const BYTES: usize>(
+    s: S,
+    batch: Batch<'_>,
+    blocks: &mut [[u8; BYTES]],
+) {
+    s.outline(EncodeBatch::<F, BYTES> { batch, blocks, format: PhantomData });
 }
 
 /// One batch, so that an encoder is compiled once.

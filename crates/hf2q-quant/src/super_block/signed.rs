@@ -50,10 +50,7 @@ pub(crate) fn fit<S: Simd>(
     let mut fits = [Symmetric::none(s, top); GROUPS];
     let mut scales = [[0.0; LANES]; GROUPS];
     for (group, (x, scale)) in x.as_chunks::<SIZE>().0.iter().zip(&mut scales).enumerate() {
-        let weights = match weights {
-            Some(weights) => Some(&weights.as_chunks::<SIZE>().0[group]),
-            None => None,
-        };
+        let weights = weights.map(|weights| &weights.as_chunks::<SIZE>().0[group]);
         fits[group] = symmetric(s, x, weights, top);
         fits[group].scale.store(scale);
     }
@@ -70,16 +67,26 @@ pub(crate) fn quantize_scales<S: Simd>(
 ) -> Scales<S> {
     let (most, largest) = extreme(s, scales);
     let inverse = Floats::splat(s, -top as f32) / largest;
-    let mut finite = most.equal(most);
+    let finite = all_finite(s, scales);
     let mut codes = [[0; LANES]; GROUPS];
     for (scale, code) in scales.iter().zip(&mut codes) {
         let scale = Floats::load(s, scale);
-        finite = finite & scale.abs().less(Floats::splat(s, f32::INFINITY));
         (inverse * scale).nearest_int().min(Ints::splat(s, high)).store_bytes(code);
     }
     let unit = Floats::splat(s, 1.0) / inverse;
     let unit = finite.select(unit, Floats::splat(s, f32::NAN));
     Scales { unit, codes, empty: finite & most.less(Floats::splat(s, empty_below)) }
+}
+
+/// Blocks whose scales are all finite.
+#[inline(always)]
+pub(crate) fn all_finite<S: Simd>(s: S, scales: &Groups<GROUPS>) -> Mask<S> {
+    let infinity = Floats::splat(s, f32::INFINITY);
+    let mut finite = Floats::splat(s, 0.0).less(infinity);
+    for scale in scales {
+        finite = finite & Floats::load(s, scale).abs().less(infinity);
+    }
+    finite
 }
 
 /// Sets the scales of a block of the grid from its rounded unit and integers.
