@@ -18,7 +18,7 @@ pub(super) fn section(tensors: &Tensors<'_>) -> String {
         return String::new();
     }
     let named = tensors.layers.len() <= NAMED;
-    let (step, cell) = if named { (1, 40) } else { (5, 14) };
+    let (step, cell) = if named { (1, 40) } else { (5, 12) };
     let heads: String = tensors
         .layers
         .iter()
@@ -31,6 +31,14 @@ pub(super) fn section(tensors: &Tensors<'_>) -> String {
     let rows: String =
         tensors.roles.iter().map(|(role, layers)| row(role, layers, &tensors.layers)).collect();
     let vectors = sum(tensors.vectors.iter().copied());
+    let hidden = match vectors.tensors {
+        0 => String::new(),
+        n => format!(
+            " {} with one row (norms, scales) are not shown: {} in all.",
+            plural(n, "tensor"),
+            bytes(vectors.bytes)
+        ),
+    };
     let legend: String = tensors
         .types()
         .into_iter()
@@ -38,11 +46,8 @@ pub(super) fn section(tensors: &Tensors<'_>) -> String {
         .collect();
     format!(
         "<section>\n<h2>Types by layer</h2>\n<p class=\"note\">Each row is one kind of matrix, each column a layer. A dot marks a type \
-         that the recipe did not choose by itself: asked for, or another than wanted. {} with one row (norms, scales) are not \
-         shown: {} in all.</p>\n<ul class=\"legend\">{legend}</ul>\n<div class=\"scroll\"><table class=\"grid{}\" style=\"min-width: {}px; max-width: {}px\">\n\
+         that the recipe did not choose by itself: asked for, or another than wanted.{hidden}</p>\n<ul class=\"legend\">{legend}</ul>\n<div class=\"scroll\"><table class=\"grid{}\" style=\"min-width: {}px; max-width: {}px\">\n\
          <thead><tr><th class=\"role\"></th>{heads}<th class=\"end\">bits</th></tr></thead>\n<tbody>\n{rows}</tbody></table></div>\n</section>\n",
-        plural(vectors.tensors, "tensor"),
-        bytes(vectors.bytes),
         if named { "" } else { " narrow" },
         SIDES + cell * tensors.layers.len(),
         SIDES + WIDEST * tensors.layers.len(),

@@ -68,7 +68,7 @@ impl Group<'_> {
         self.layers.sort_unstable();
         let layers = ranges(&self.layers);
         format!(
-            "<tr><th><bdi>{}</bdi></th><td class=\"text\">{layers}</td><td>{}</td><td class=\"text\">{}</td></tr>\n",
+            "<tr><th><bdi>{}</bdi></th><td class=\"layers\">{layers}</td><td>{}</td><td class=\"text\">{}</td></tr>\n",
             escape(self.role),
             chip(self.first),
             self.reason

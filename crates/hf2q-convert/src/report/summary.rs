@@ -11,10 +11,10 @@ use super::text::{bits, bytes, count, duration, error, escape, percent, plural};
 pub(super) fn section(report: &Report<'_>, tensors: &Tensors<'_>) -> String {
     let total = tensors.total();
     let smaller = report.source_bytes as f64 / total.bytes.max(1) as f64;
-    let times = if smaller >= 1.0 {
-        format!("{smaller:.1} times smaller")
-    } else {
-        format!("{:.1} times larger", 1.0 / smaller)
+    let times = match smaller {
+        0.0 => String::new(),
+        s if s >= 1.0 => format!("{s:.1} times smaller"),
+        s => format!("{:.1} times larger", 1.0 / s),
     };
     let size =
         format!("{} <span class=\"arrow\">→</span> {}", bytes(report.source_bytes), bytes(total.bytes));
@@ -60,18 +60,21 @@ fn tile(label: &str, value: &str, detail: &str) -> String {
     )
 }
 
-/// Median and largest relative error of the matrices.
+/// Median and largest relative error of the matrices that are not kept exactly.
 fn error_tile(tensors: &Tensors<'_>) -> String {
     let matrices = tensors.roles.iter().flat_map(|(_, layers)| layers.values()).chain(&tensors.outside);
     let mut errors: Vec<(f64, &str)> =
         matrices.filter_map(|r| Some((r.relative_error?, r.name.as_str()))).collect();
     errors.sort_by(|a, b| a.0.abs().total_cmp(&b.0.abs()));
+    let measured = !errors.is_empty();
+    errors.retain(|(error, _)| *error != 0.0);
     match (errors.get(errors.len() / 2), errors.last()) {
         (Some((median, _)), Some((worst, name))) => tile(
             "Median relative error",
             &error(*median),
             &format!("largest {} in <bdi>{}</bdi>", error(*worst), escape(name)),
         ),
+        _ if measured => tile("Relative error", "0", "every value is kept exactly"),
         _ => tile("Relative error", "not measured", "distance of the stored values from the source"),
     }
 }
@@ -113,7 +116,7 @@ pub(super) fn types(report: &Report<'_>, tensors: &Tensors<'_>) -> String {
         of_type.iter().map(|(ty, s)| (class(*ty), ty.name().to_owned(), s.bytes)).collect();
     format!(
         "<section>\n<h2>Where the bytes are</h2>\n{}<div class=\"scroll\"><table class=\"numbers\">\n\
-         <thead><tr><th>Type</th><th>Tensors</th><th>Weights</th><th>Size</th><th>Share</th><th>Bits per weight</th></tr></thead>\n\
+         <thead><tr><th>Type</th><th>Tensors</th><th class=\"wide\">Weights</th><th>Size</th><th>Share</th><th>Bits per weight</th></tr></thead>\n\
          <tbody>\n{rows}</tbody></table></div>\n</section>\n",
         bars(report.source_bytes, &after),
     )
@@ -121,7 +124,7 @@ pub(super) fn types(report: &Report<'_>, tensors: &Tensors<'_>) -> String {
 
 fn type_row(class: &str, name: &str, s: Sum, total: Sum) -> String {
     format!(
-        "<tr><th><span class=\"swatch {class}\"></span>{name}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+        "<tr><th><span class=\"swatch {class}\"></span>{name}</th><td>{}</td><td class=\"wide\">{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
         s.tensors,
         count(s.elements),
         bytes(s.bytes),

@@ -21,7 +21,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// Bytes in a unit that fits.
+/// Bytes in a unit that fits, which stays on the line of its number.
 pub(super) fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = n as f64;
@@ -31,9 +31,9 @@ pub(super) fn bytes(n: u64) -> String {
         unit += 1;
     }
     match unit {
-        0 => format!("{n} B"),
-        _ if value < 10.0 => format!("{value:.2} {}", UNITS[unit]),
-        _ => format!("{value:.1} {}", UNITS[unit]),
+        0 => format!("{n}\u{a0}B"),
+        _ if value < 10.0 => format!("{value:.2}\u{a0}{}", UNITS[unit]),
+        _ => format!("{value:.1}\u{a0}{}", UNITS[unit]),
     }
 }
 
@@ -104,7 +104,10 @@ mod tests {
 
     #[test]
     fn numbers_for_people() {
-        assert_eq!([bytes(17), bytes(1536), bytes(16 << 30)], ["17 B", "1.50 KiB", "16.0 GiB"]);
+        assert_eq!(
+            [bytes(17), bytes(1536), bytes(16 << 30)],
+            ["17\u{a0}B", "1.50\u{a0}KiB", "16.0\u{a0}GiB"]
+        );
         assert_eq!([count(4096), count(25_800_000_000)], ["4096", "25.80 billion"]);
         assert_eq!(
             [duration(4.25), duration(252.0), duration(7_260.0), duration(f64::NAN)],

@@ -76,7 +76,7 @@ fn a_page_says_what_became_of_the_tensors() {
     for part in [
         "<h1><bdi>a model</bdi></h1>",
         "recipe q4_k_m",
-        "1.00 MiB",
+        "1.00\u{a0}MiB",
         "mind the gap",
         "Types by layer",
         "class=\"fill t-q4_k\"",

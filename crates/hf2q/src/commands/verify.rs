@@ -97,10 +97,13 @@ fn print(gguf: &Gguf, args: &VerifyArgs, found: &Verification, problems: &[Strin
 
 fn print_errors(args: &VerifyArgs, found: &Verification) -> Result<()> {
     let worst = found.worst_first();
-    let shown = if args.all { worst.len() } else { WORST.min(worst.len()) };
     let Some(total) = found.total() else {
         return terminal::print_line("no tensor could be compared");
     };
+    if worst.iter().all(|t| t.deviation.is_some_and(|d| d.max_error() == 0.0)) && !args.all {
+        return terminal::print_line("every value equals that of the source");
+    }
+    let shown = if args.all { worst.len() } else { WORST.min(worst.len()) };
     let rows: Vec<[String; 6]> = worst[..shown].iter().map(|t| row(t)).collect();
     let head = ["tensor", "source", "type", "relative", "largest", "cosine"].map(str::to_owned);
     let width = |c: usize| rows.iter().chain([&head]).map(|r| r[c].chars().count()).max().unwrap_or(0);

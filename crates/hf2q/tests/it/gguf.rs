@@ -84,7 +84,7 @@ fn edits_that_would_break_the_model_are_refused() {
         place.run(&args).failure(parts);
         assert!(std::fs::read(place.path(&model)).unwrap() == before, "{edit:?}");
     }
-    assert_eq!(place.files(), [model.clone()]);
+    assert_eq!(place.files(), std::slice::from_ref(&model));
     // Not even force makes a file that cannot be read.
     place
         .run(&["gguf", "set", &model, "general.alignment:u32=64", "--force"])
