@@ -21,8 +21,7 @@ const CHUNK_SIZE: &str = "imatrix.chunk_size";
 /// Rows of a chunk where no file says.
 pub(super) const USUAL_CHUNK: u32 = 512;
 
-pub(super) fn read(path: &Path) -> Result<Importance, ImportanceError> {
-    let gguf = Gguf::open(path)?;
+pub(super) fn read(gguf: &Gguf) -> Result<Importance, ImportanceError> {
     let metadata = gguf.metadata();
     let kind = |found: String| Err(ImportanceError::Kind { found });
     if let Some(ty) = metadata.opt_str("general.type")?.filter(|ty| *ty != "imatrix") {
@@ -31,9 +30,9 @@ pub(super) fn read(path: &Path) -> Result<Importance, ImportanceError> {
     let mut entries = BTreeMap::new();
     for tensor in gguf.tensors() {
         match tensor.name.rsplit_once('.') {
-            Some((name, SQUARES)) => drop(entries.insert(name.to_owned(), entry(&gguf, name, tensor)?)),
+            Some((name, SQUARES)) => drop(entries.insert(name.to_owned(), entry(gguf, name, tensor)?)),
             Some((name, part @ (SUMS | COUNTS))) => {
-                partner(&gguf, name, SQUARES, part)?;
+                partner(gguf, name, SQUARES, part)?;
             }
             _ => {}
         }

@@ -13,7 +13,7 @@ mod weights;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hf2q_gguf::{Bytes, Metadata};
+use hf2q_gguf::{Bytes, Gguf, Metadata};
 
 pub use entry::Entry;
 pub use error::ImportanceError;
@@ -55,10 +55,22 @@ impl Importance {
     fn read(path: &Path) -> Result<Self, ImportanceError> {
         let io = |source| ImportanceError::Io { path: path.to_owned(), source };
         let bytes = Bytes::map(path).map_err(io)?;
-        // A GGUF file of the other byte order is named as such by its reader.
-        let is_container = bytes.is_empty() || bytes.starts_with(b"GGUF") || bytes.starts_with(b"FUGG");
-        let read = if is_container { container::read(path) } else { legacy::read(&bytes) };
+        let read = match is_container(&bytes) {
+            true => container::read(&Gguf::open(path)?),
+            false => legacy::read(&bytes),
+        };
         read.map_err(|e| e.in_file(path))
+    }
+
+    /// Reads one file that lies in memory.
+    ///
+    /// # Errors
+    /// As [`Importance::open`].
+    pub fn parse(bytes: Bytes) -> Result<Self, ImportanceError> {
+        match is_container(&bytes) {
+            true => container::read(&Gguf::parse(bytes)?),
+            false => legacy::read(&bytes),
+        }
     }
 
     /// Adds what was measured of one weight.
@@ -198,4 +210,9 @@ impl Importance {
         let rows = self.entries.values().flat_map(|e| &e.counts).max().copied().unwrap_or(0);
         self.chunk_count = u32::try_from(rows.saturating_add(size / 2) / size).unwrap_or(u32::MAX);
     }
+}
+
+/// Whether the reader of GGUF files shall judge a file; it says most about empty ones and those of the other byte order.
+fn is_container(bytes: &[u8]) -> bool {
+    bytes.is_empty() || bytes.starts_with(b"GGUF") || bytes.starts_with(b"FUGG")
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hf2q_convert::{Entry, Importance, ImportanceError};
-use hf2q_gguf::{GgufBuilder, Metadata, TensorType};
+use hf2q_gguf::{Bytes, GgufBuilder, Metadata, TensorType};
 
 use crate::support::root;
 
@@ -358,18 +358,15 @@ fn older_files_that_are_damaged() {
 
 #[test]
 fn no_damage_makes_a_panic() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("damaged");
     for name in ["qwen3-moe.gguf", "qwen3-moe.dat"] {
         let good = std::fs::read(fixture(name)).unwrap();
-        for i in 0..300_usize {
+        for i in 0..3000_usize {
             let mut bytes = good.clone();
             // Mostly in the header, where sizes are.
             let at = if i % 3 == 0 { i * 131 % bytes.len() } else { i * 7 % 2000 };
             bytes[at] ^= 1 << (i % 8);
             bytes.truncate(bytes.len() - i % 5 * (i % 7));
-            std::fs::write(&path, &bytes).unwrap();
-            if let Ok(read) = Importance::open(&[&path]) {
+            if let Ok(read) = Importance::parse(Bytes::from_vec(bytes)) {
                 for name in read.names() {
                     let _ = read.weights_for(name, 64, 6);
                 }
