@@ -102,7 +102,8 @@ fn embed(c: &Compiler<'_>, op: &NamedOp, o: &Embed) -> Lowered {
     let w = c.recording.weight(o.table);
     let row_bytes = w.ty.row_bytes(w.cols).filter(|_| hf2q_quant::can_decode(w.ty));
     let Some(row_bytes) = row_bytes else {
-        return Err(Compiler::unsupported(op, format!("a table of type {} cannot be decoded", w.ty)));
+        let name = &c.recording.tensors[o.table.index()].name;
+        return Err(Compiler::unsupported(op, format!("tensor {name} is {}, which cannot be decoded", w.ty)));
     };
     let (table, out) = (c.bytes(o.table)?, c.operand(o.out)?);
     Ok(Box::new(embed::Embed { table, ty: w.ty, row_bytes, out, scale: o.scale }))
@@ -121,9 +122,19 @@ fn matrix(c: &Compiler<'_>, id: TensorId) -> Result<Matrix, BackendError> {
     Ok(Matrix { bytes: c.bytes(id)?, ty: w.ty, n_in: w.cols, n_out: w.rows })
 }
 
-fn no_product(op: &NamedOp, ty: TensorType, n_in: usize) -> BackendError {
+/// A weight of a type or row length that no product is written for.
+fn no_product(c: &Compiler<'_>, op: &NamedOp, id: TensorId) -> BackendError {
+    /// A multiple of every block.
+    const ROW: usize = 256;
+    let (w, name) = (c.recording.weight(id), &c.recording.tensors[id.index()].name);
+    let known = TensorType::all().filter(|&ty| is_float(ty) || quant_mat_mul::supports(ty, ROW));
+    let known: Vec<_> = known.map(TensorType::name).collect();
     let why = format!(
-        "no product with {ty} rows of {n_in}; f32, f16, bf16 and quantized types of whole blocks have one"
+        "tensor {name} is {} in rows of {}, which has no product here; whole blocks of {} have one: convert the file \
+         to one of these types",
+        w.ty,
+        w.cols,
+        known.join(", ")
     );
     Compiler::unsupported(op, why)
 }
@@ -134,7 +145,7 @@ fn mat_mul(c: &mut Compiler<'_>, op: &NamedOp, o: &MatMul) -> Lowered {
         return Ok(Box::new(FloatMatMul { x, weight, out }));
     }
     if !quant_mat_mul::supports(weight.ty, weight.n_in) {
-        return Err(no_product(op, weight.ty, weight.n_in));
+        return Err(no_product(c, op, o.weight));
     }
     let from = c.quantize(o.x, 1)?;
     Ok(Box::new(QuantizedMatMul { x, from, weight, out, threads: c.threads }))
@@ -149,7 +160,7 @@ fn expert_mat_mul(c: &mut Compiler<'_>, op: &NamedOp, o: &ExpertMatMul) -> Lower
         return Ok(Box::new(FloatExpertMatMul { x, weight, out, shape, table }));
     }
     if !quant_mat_mul::supports(weight.ty, weight.n_in) {
-        return Err(no_product(op, weight.ty, weight.n_in));
+        return Err(no_product(c, op, o.weight));
     }
     if out.place.stride != out.place.width {
         return Err(Compiler::unsupported(op, "the result is a part of a tensor, not all of it".to_owned()));

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 
 use crate::groups::LEN;
-use crate::lanes::{Floats, Ints, Kernel, LANES, Mask, Simd, dispatch};
+use crate::lanes::{Floats, Ints, Isa, Kernel, LANES, Mask, Simd};
 
 /// A format of 32 values in `BYTES` bytes.
 pub(crate) trait Direct<const BYTES: usize> {
@@ -14,7 +14,12 @@ pub(crate) trait Direct<const BYTES: usize> {
 
 /// Encodes finite values, whole blocks.
 pub(crate) fn encode<F: Direct<BYTES>, const BYTES: usize>(x: &[f32], out: &mut [u8]) {
-    dispatch(Encode::<F, BYTES> { x, out, format: PhantomData });
+    encode_on::<F, BYTES>(Isa::detect(), x, out);
+}
+
+/// [`encode`] with a given instruction set.
+pub(crate) fn encode_on<F: Direct<BYTES>, const BYTES: usize>(isa: Isa, x: &[f32], out: &mut [u8]) {
+    isa.run(Encode::<F, BYTES> { x, out, format: PhantomData });
 }
 
 struct Encode<'a, F, const BYTES: usize> {

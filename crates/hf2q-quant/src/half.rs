@@ -103,7 +103,7 @@ pub(crate) fn number_to_f16(value: f32) -> u16 {
     let bits = value.to_bits();
     let exponent = (bits.wrapping_add(bits) & EXPONENT).max(SMALLEST);
     let sum = (f32::from_bits((exponent >> 1) + 0x0780_0000) + scaled).to_bits();
-    ((bits >> 16) & 0x8000 | ((sum >> 13) & 0x7c00) + (sum & 0x0fff)) as u16
+    (((bits >> 16) & 0x8000) | (((sum >> 13) & 0x7c00) + (sum & 0x0fff))) as u16
 }
 
 /// Little-endian bfloat16, at any alignment, to `f32`.

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use crate::groups::{self, LEN, Side};
-use crate::lanes::{Floats, Kernel, LANES, Simd, dispatch};
+use crate::lanes::{Floats, Isa, Kernel, LANES, Simd};
 
 /// A format of 32 values in `BYTES` bytes.
 pub(crate) trait Weighted<const BYTES: usize> {
@@ -17,8 +17,17 @@ pub(crate) trait Weighted<const BYTES: usize> {
 
 /// Encodes finite values, whole rows of as many columns as there are weights.
 pub(crate) fn encode<F: Weighted<BYTES>, const BYTES: usize>(x: &[f32], importance: &[f32], out: &mut [u8]) {
+    encode_on::<F, BYTES>(Isa::detect(), (x, importance), out);
+}
+
+/// [`encode`] with a given instruction set.
+pub(crate) fn encode_on<F: Weighted<BYTES>, const BYTES: usize>(
+    isa: Isa,
+    (x, importance): (&[f32], &[f32]),
+    out: &mut [u8],
+) {
     let sigma2 = mean_squares(x, importance.len());
-    dispatch(Encode::<F, BYTES> { x, importance, sigma2: &sigma2, out, format: PhantomData });
+    isa.run(Encode::<F, BYTES> { x, importance, sigma2: &sigma2, out, format: PhantomData });
 }
 
 struct Encode<'a, F, const BYTES: usize> {

@@ -11,7 +11,7 @@ fn damaged_descriptions_are_refused() {
         (Craft::new().f32("a", &[0, 4], 0), &["`a`", "[0, 4]", "no elements"]),
         (Craft::new().f32("a", &[4, 0], 0), &["`a`", "[4, 0]", "no elements"]),
         (Craft::new().tensor("a", &[32], 99, 0).data(256), &["`a`", "type 99:", "q4_k"]),
-        (Craft::new().tensor("a", &[256], 16, 0).data(256), &["`a`", "type 16 (iq2_xxs)", "not supported"]),
+        (Craft::new().tensor("a", &[256], 40, 0).data(256), &["`a`", "type 40 (nvfp4)", "not supported"]),
         (Craft::new().tensor("a", &[33], 2, 0).data(256), &["`a`", "33", "q4_0", "multiple of 32"]),
         (Craft::new().tensor("a", &[32, 2], 12, 0).data(256), &["`a`", "q4_k", "multiple of 256"]),
         (Craft::new().f32("a", &[1], 4), &["`a`", "offset 4", "alignment 32"]),

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use crate::groups::{self, Side};
-use crate::lanes::{Floats, Ints, Kernel, LANES, Simd, dispatch};
+use crate::lanes::{Floats, Ints, Isa, Kernel, LANES, Simd};
 use crate::layout::KVALUES_IQ4NL;
 use crate::levels::{self, Search};
 
@@ -54,12 +54,17 @@ const BATCH: usize = LANES / GROUPS;
 
 /// Encodes blocks of finite values below the limit.
 pub(crate) fn quantize(x: &[f32], out: &mut [u8]) {
-    dispatch(Encode { x, weights: None, out });
+    encode_on(Isa::detect(), (x, None), out);
 }
 
 /// The same for whole rows, with a weight for each column.
 pub(crate) fn quantize_weighted(x: &[f32], weights: &[f32], out: &mut [u8]) {
-    dispatch(Encode { x, weights: Some(weights), out });
+    encode_on(Isa::detect(), (x, Some(weights)), out);
+}
+
+/// Encodes with a given instruction set.
+pub(super) fn encode_on(isa: Isa, (x, weights): (&[f32], Option<&[f32]>), out: &mut [u8]) {
+    isa.run(Encode { x, weights, out });
 }
 
 struct Encode<'a> {

@@ -142,3 +142,6 @@ fn iq1_word(code: usize, scale: f32, is_down: bool, out: &mut [f32; 8]) {
         *out = scale * (f32::from(level) + shift);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,7 @@ pub fn quantize_block(x: &[f32; LEN], block: &mut [u8; BYTES]) {
 
 /// The exponent that lets the largest magnitude of a block lie among the largest codes: 125 above that of the
 /// magnitude.
-fn exponent(most: f32) -> u8 {
+pub(super) fn exponent(most: f32) -> u8 {
     const NAN: i32 = 255;
     if most == 0.0 {
         return 0;
@@ -95,7 +95,7 @@ pub(crate) fn quantize(x: &[f32], out: &mut [u8]) {
     direct::encode::<Format, BYTES>(x, out);
 }
 
-struct Format;
+pub(super) struct Format;
 
 impl Direct<BYTES> for Format {
     #[inline(always)]

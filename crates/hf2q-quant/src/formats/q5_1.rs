@@ -66,7 +66,7 @@ pub(crate) fn quantize_weighted(x: &[f32], weights: &[f32], out: &mut [u8]) {
     weighted::encode::<Format, BYTES>(x, weights, out);
 }
 
-struct Format;
+pub(super) struct Format;
 
 impl Weighted<BYTES> for Format {
     #[inline(always)]

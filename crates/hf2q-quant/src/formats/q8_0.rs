@@ -55,7 +55,7 @@ pub(crate) fn quantize(x: &[f32], out: &mut [u8]) {
     direct::encode::<Format, BYTES>(x, out);
 }
 
-struct Format;
+pub(super) struct Format;
 
 impl Direct<BYTES> for Format {
     #[inline(always)]

@@ -39,5 +39,5 @@ pub fn dequantize_block(block: &[u8; BYTES], out: &mut [f32; LEN]) {
 fn digit_of(byte: u8, digit: usize) -> i8 {
     const POWERS: [u8; 5] = [1, 3, 9, 27, 81];
     let fraction = byte.wrapping_mul(POWERS[digit]);
-    (u16::from(fraction) * 3 >> 8) as i8
+    ((u16::from(fraction) * 3) >> 8) as i8
 }
