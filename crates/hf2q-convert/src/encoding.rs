@@ -1,7 +1,8 @@
 //! How the values of a tensor become blocks of its type.
 
 use hf2q_gguf::TensorType;
-use hf2q_quant::{QuantError, lattice};
+use hf2q_quant::QuantError;
+use hf2q_quant::lattice::{self, Fit};
 
 use crate::error::ConvertError;
 use crate::importance::{Importance, Weights};
@@ -51,46 +52,52 @@ impl Encoding {
         Ok(encodings)
     }
 
-    /// Appends blocks of `ty` that hold `values`, rows of matrix number `matrix`.
+    /// Appends blocks of `ty` that hold `values`, rows of matrix number `matrix`. Says how well they lay on a lattice, where
+    /// they should.
     pub(crate) fn encode(
         &self,
         ty: TensorType,
         matrix: usize,
         values: &[f32],
         out: &mut Vec<u8>,
-    ) -> Result<(), QuantError> {
+    ) -> Result<Fit, QuantError> {
         match self {
-            Self::Plain => hf2q_quant::quantize(ty, values, out),
-            Self::Weighted(weights) => hf2q_quant::quantize_weighted(ty, values, weights.expert(matrix), out),
-            Self::Lattice => lattice::quantize(values, out).map(|_| ()),
+            Self::Plain => hf2q_quant::quantize(ty, values, out)?,
+            Self::Weighted(weights) => {
+                hf2q_quant::quantize_weighted(ty, values, weights.expert(matrix), out)?
+            }
+            Self::Lattice => return lattice::quantize(values, out),
         }
+        Ok(Fit::default())
     }
 }
 
-/// Gives tensors whose values lie on the lattice of `q4_0` that type and encoding, the embedding included: nothing
-/// is lost there, and no larger type would keep more.
+/// Gives tensors whose values lie on the lattice of `q4_0` that type and encoding, the embedding included: no larger type
+/// would keep more.
 pub(crate) fn find_lattice(
     source: &Source,
     choices: &mut [Choice],
     encodings: &mut [Encoding],
-    warnings: &mut Vec<String>,
 ) -> Result<(), ConvertError> {
-    let mut found = 0;
     for ((tensor, choice), encoding) in source.tensors.iter().zip(choices).zip(encodings) {
         let fixed = matches!(choice.why, Why::Kept | Why::Override);
-        if fixed || !tensor.rows.cols().is_multiple_of(TensorType::Q4_0.block_len()) || !on_lattice(tensor)? {
-            continue;
+        if !fixed && tensor.rows.cols().is_multiple_of(TensorType::Q4_0.block_len()) && on_lattice(tensor)? {
+            *choice = Choice { ty: TensorType::Q4_0, why: Why::Lattice };
+            *encoding = Encoding::Lattice;
         }
-        *choice = Choice { ty: TensorType::Q4_0, why: Why::Lattice };
-        *encoding = Encoding::Lattice;
-        found += 1;
-    }
-    if found > 0 {
-        warnings.push(format!(
-            "{found} tensors were trained for q4_0: their values are kept exactly, unlike by the usual encoder"
-        ));
     }
     Ok(())
+}
+
+/// What was found, in one sentence; `None` where nothing was.
+pub(crate) fn lattice_note(encodings: &[Encoding], fit: Fit) -> Option<String> {
+    let tensors = encodings.iter().filter(|e| matches!(e, Encoding::Lattice)).count();
+    let exact = 100.0 * fit.exact as f64 / fit.blocks.max(1) as f64;
+    (tensors > 0).then(|| {
+        format!(
+            "{tensors} tensors were trained for q4_0: {exact:.2} % of their blocks are kept exactly, which the usual encoder would not do"
+        )
+    })
 }
 
 fn on_lattice(tensor: &SourceTensor) -> Result<bool, ConvertError> {

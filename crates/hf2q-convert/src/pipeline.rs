@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use hf2q_gguf::{GgufWriter, TensorType};
+use hf2q_quant::lattice::Fit;
 
 use crate::deviation::Deviation;
 use crate::encoding::Encoding;
@@ -36,19 +37,27 @@ struct Encoded {
     /// For the comparison.
     decoded: Vec<f32>,
     deviation: Deviation,
+    fit: Fit,
 }
 
-/// Encodes all jobs on all cores and writes them in order. If asked to `measure`, returns how far the written values of
-/// each lie from the source; zeros otherwise.
+/// What encoding did to the values.
+pub(crate) struct Written {
+    /// How far the written values of each job lie from the source, where that was to be measured.
+    pub(crate) deviations: Vec<Deviation>,
+    /// How well values lay on the lattice of `q4_0`, where they should.
+    pub(crate) fit: Fit,
+}
+
+/// Encodes all jobs on all cores and writes them in order.
 pub(crate) fn write(
     jobs: &[Job<'_>],
     measure: bool,
     writer: &mut GgufWriter,
     progress: &mut dyn Progress,
-) -> Result<Vec<Deviation>, ConvertError> {
+) -> Result<Written, ConvertError> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let tasks = tasks(jobs);
-    let mut deviations = vec![Deviation::default(); jobs.len()];
+    let mut written = Written { deviations: vec![Deviation::default(); jobs.len()], fit: Fit::default() };
     let mut done = 0;
     progress.start(jobs.iter().map(|j| j.tensor.rows.source_bytes(j.tensor.rows.count())).sum());
     ordered(
@@ -59,12 +68,13 @@ pub(crate) fn write(
             let Task { job, rows } = &tasks[i];
             let tensor = jobs[*job].tensor;
             writer.write(&tensor.name, &encoded.bytes)?;
-            deviations[*job] = deviations[*job].and(encoded.deviation);
+            written.deviations[*job] = written.deviations[*job].and(encoded.deviation);
+            written.fit += encoded.fit;
             done += tensor.rows.source_bytes(rows.len());
             if progress.advance(&tensor.name, done) { Ok(()) } else { Err(ConvertError::Cancelled) }
         },
     )?;
-    Ok(deviations)
+    Ok(written)
 }
 
 /// Cuts every matrix into tasks of whole rows.
@@ -86,6 +96,7 @@ impl Job<'_> {
     fn encode(&self, rows: &Range<usize>, measure: bool, out: &mut Encoded) -> Result<(), ConvertError> {
         out.bytes.clear();
         out.deviation = Deviation::default();
+        out.fit = Fit::default();
         let source = &self.tensor.rows;
         match source.raw(self.ty, rows.clone()) {
             Some(bytes) => self.copy(bytes, rows, out)?,
@@ -112,7 +123,7 @@ impl Job<'_> {
         out.values.clear();
         self.tensor.rows.read(rows.clone(), &mut out.values).map_err(failed)?;
         let matrix = rows.start / self.tensor.rows.matrix_rows().max(1);
-        self.encoding.encode(self.ty, matrix, &out.values, &mut out.bytes).map_err(failed)?;
+        out.fit = self.encoding.encode(self.ty, matrix, &out.values, &mut out.bytes).map_err(failed)?;
         if measure {
             out.decoded.resize(out.values.len(), 0.0);
             hf2q_quant::dequantize(self.ty, &out.bytes, &mut out.decoded).map_err(failed)?;

@@ -96,7 +96,7 @@ impl<'a> Plan<'a> {
         warnings.extend(importance.into_iter().flat_map(Importance::warnings).cloned());
         let mut encodings = Encoding::with(importance, source, &choices, &mut warnings)?;
         if options.lattice && options.recipe.base() == TensorType::Q4_0 {
-            encoding::find_lattice(source, &mut choices, &mut encodings, &mut warnings)?;
+            encoding::find_lattice(source, &mut choices, &mut encodings)?;
         }
         fallbacks(source, &choices, options.refuse_fallback, &mut warnings)?;
         Ok(Self { source, options, choices, encodings, warnings })
@@ -130,13 +130,15 @@ impl<'a> Plan<'a> {
         let pairs = self.source.tensors.iter().zip(&self.choices).zip(&self.encodings);
         let jobs: Vec<Job<'_>> =
             pairs.map(|((tensor, choice), encoding)| Job { tensor, ty: choice.ty, encoding }).collect();
-        let deviations = pipeline::write(&jobs, self.options.measure, &mut writer, progress)?;
+        let written = pipeline::write(&jobs, self.options.measure, &mut writer, progress)?;
         if self.options.measure {
-            for (record, deviation) in records.iter_mut().zip(&deviations) {
+            for (record, deviation) in records.iter_mut().zip(&written.deviations) {
                 record.relative_error = Some(deviation.relative_error());
             }
         }
-        Ok(Summary { paths: writer.finish()?, records, warnings: self.warnings })
+        let mut warnings = self.warnings;
+        warnings.extend(encoding::lattice_note(&self.encodings, written.fit));
+        Ok(Summary { paths: writer.finish()?, records, warnings })
     }
 
     fn metadata(&self) -> Metadata {

@@ -5,14 +5,16 @@ mod checkpoints;
 #[cfg(test)]
 mod commands;
 #[cfg(test)]
+mod convert;
+#[cfg(test)]
 mod files;
+#[cfg(test)]
+mod gguf;
 #[cfg(test)]
 mod hub;
 #[cfg(test)]
 mod imatrix;
 #[cfg(test)]
 mod support;
-#[cfg(test)]
-mod gguf;
 #[cfg(test)]
 mod verify;
