@@ -3,7 +3,7 @@
 //! In: a backend (and, for whole models, a recording with its weights). Out: reports. [`suite`] compares every
 //! operation with the reference over shapes, formats and edge sizes; [`invariance`] requires that a row's logits
 //! depend on that row's history alone, bit for bit; [`fusion`] that fused and unfused plans agree; [`goldens`]
-//! compares with recorded outputs of another implementation; [`perf`] times operations.
+//! compares with recorded outputs of another implementation; [`perf`] and [`perf_attention`] time operations.
 
 mod blocks;
 mod builder;
@@ -15,6 +15,7 @@ pub mod goldens;
 pub mod invariance;
 mod paging;
 pub mod perf;
+pub mod perf_attention;
 mod random;
 mod report;
 mod subject;

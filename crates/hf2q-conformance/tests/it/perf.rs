@@ -1,7 +1,9 @@
 //! Timings name every operation and its work; how fast it is, no test says.
 
 use hf2q_conformance::perf::{Options, measure};
+use hf2q_conformance::perf_attention::{AttentionOptions, measure_attention};
 use hf2q_gguf::TensorType;
+use hf2q_plan::KvFormat;
 use hf2q_reference::ReferenceBackend;
 
 #[test]
@@ -17,4 +19,14 @@ fn every_dominant_operation_is_timed() {
     let product = timings.iter().find(|t| t.op == "mat_mul" && t.rows == 3).unwrap();
     assert_eq!(product.cost.flops, 2 * 3 * 512 * 512);
     assert_eq!(product.cost.weight_bytes, 512 * 512 / 32 * 18);
+}
+
+#[test]
+fn attention_is_timed_by_cache_format() {
+    let formats = vec![(KvFormat::F16, KvFormat::F16), (KvFormat::Tq4, KvFormat::Tq4)];
+    let options =
+        AttentionOptions { heads: 2, kv_heads: 1, head_dim: 64, formats, context: 100, layers: 2, rounds: 2 };
+    let timings = measure_attention(&ReferenceBackend, &options).unwrap();
+    assert_eq!(timings.iter().map(|t| t.bytes).collect::<Vec<_>>(), [25_600, 6_800]);
+    assert!(timings.iter().all(|t| t.seconds > 0.0 && t.ratio > 0.0));
 }
