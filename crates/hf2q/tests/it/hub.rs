@@ -77,7 +77,7 @@ fn a_repository_is_loaded_converted_and_found_again() {
     let ran = hub.run(&place, &[], &["convert", "org/tiny", "--type", "q4_0"]);
     assert!(ran.ok && ran.stderr.contains("Loading org/tiny"), "{}", ran.stderr);
     // The file and the model are called as the repository, not as the commit.
-    assert_eq!(place.files(), ["cache", "hf", "tiny-q4_0.gguf"]);
+    assert_eq!(place.files(), ["hf", "tiny-q4_0.gguf"]);
     let shown = place.run(&["inspect", "tiny-q4_0.gguf"]).success();
     assert!(shown.lines().any(|l| l.starts_with("general.name") && l.ends_with("\"tiny\"")), "{shown}");
     hub.requests();
