@@ -13,8 +13,9 @@ pub(super) fn section(report: &Report<'_>, tensors: &Tensors<'_>) -> String {
     let smaller = report.source_bytes as f64 / total.bytes.max(1) as f64;
     let times = match smaller {
         0.0 => String::new(),
-        s if s >= 1.0 => format!("{s:.1} times smaller"),
-        s => format!("{:.1} times larger", 1.0 / s),
+        s if s >= 2.0 => format!("{s:.1} times smaller"),
+        s if s >= 1.0 => format!("{s:.2} times smaller"),
+        s => format!("{:.2} times larger", 1.0 / s),
     };
     let size =
         format!("{} <span class=\"arrow\">→</span> {}", bytes(report.source_bytes), bytes(total.bytes));
@@ -116,7 +117,7 @@ pub(super) fn types(report: &Report<'_>, tensors: &Tensors<'_>) -> String {
         of_type.iter().map(|(ty, s)| (class(*ty), ty.name().to_owned(), s.bytes)).collect();
     format!(
         "<section>\n<h2>Where the bytes are</h2>\n{}<div class=\"scroll\"><table class=\"numbers\">\n\
-         <thead><tr><th>Type</th><th>Tensors</th><th class=\"wide\">Weights</th><th>Size</th><th>Share</th><th>Bits per weight</th></tr></thead>\n\
+         <thead><tr><th>Type</th><th>Tensors</th><th class=\"wide\">Weights</th><th>Size</th><th>Share</th><th>Bits</th></tr></thead>\n\
          <tbody>\n{rows}</tbody></table></div>\n</section>\n",
         bars(report.source_bytes, &after),
     )
