@@ -6,7 +6,7 @@ use hf2q_gguf::TensorType;
 use hf2q_quant::{can_encode, check_blocks};
 use safetensors::SafeTensors;
 
-use crate::input::{decodable, decode, encode, encode_weighted};
+use crate::input::{decodable, decode, encode, encode_weighted, hash};
 
 fn file(name: &str) -> Vec<u8> {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/quant")).join(name);
@@ -67,5 +67,36 @@ fn bytes_encoded_with_importance_equal() {
         let name =
             if tensors.names().contains(&"encoded_importance") { "encoded_importance" } else { "encoded" };
         assert_blocks_equal(ty, &encode_weighted(ty, &rows, &importance), &tensor(&file, name));
+    }
+}
+
+/// Rows that no model should have, without importance and with importance of five kinds.
+#[test]
+fn hard_rows_are_encoded_as_by_the_reference() {
+    /// Instead of the hash of bytes that nobody should write.
+    const NOT_SOUND: u64 = 0;
+    let file = file("hard.safetensors");
+    let rows = singles(&tensor(&file, "rows"));
+    let importance = singles(&tensor(&file, "importance"));
+    let sets = std::iter::once(None).chain(importance.chunks(512).map(Some));
+    let names = SafeTensors::deserialize(&file).expect("a safetensors file");
+    for ty in hf2q_quant::encodable() {
+        let Ok(hashes) = names.tensor(&ty.name().to_uppercase()) else {
+            assert!(ty.block_len() == 1, "{ty} has no hashes");
+            continue;
+        };
+        let mut expected = hashes.data().as_chunks().0.iter().map(|&hash| u64::from_le_bytes(hash));
+        for (set, importance) in sets.clone().enumerate() {
+            let encoded = match importance {
+                Some(importance) => encode_weighted(ty, &rows, importance),
+                None => encode(ty, &rows),
+            };
+            for (row, bytes) in encoded.chunks(encoded.len() / (rows.len() / 512)).enumerate() {
+                let expected = expected.next().expect("a hash per row");
+                let found = if expected == NOT_SOUND { NOT_SOUND } else { hash(bytes) };
+                assert_eq!(found, expected, "{ty}: row {row}, importance {set}");
+            }
+        }
+        assert_eq!(expected.next(), None, "{ty}");
     }
 }
