@@ -6,9 +6,9 @@ use hf2q_quant::lattice::{self, Fit};
 
 use crate::error::ConvertError;
 use crate::importance::{Importance, Weights};
-use crate::recipe::Choice;
+use crate::recipe::{Choice, Recipe};
 use crate::record::Why;
-use crate::source::{Source, SourceTensor};
+use crate::source::SourceTensor;
 
 /// How to encode a tensor.
 #[derive(Clone, Debug)]
@@ -25,20 +25,24 @@ impl Encoding {
     /// The encodings of all tensors under an importance matrix.
     pub(crate) fn with(
         importance: Option<&Importance>,
-        source: &Source,
-        choices: &[Choice],
+        tensors: &[&SourceTensor],
+        (recipe, choices): (Recipe, &[Choice]),
         warnings: &mut Vec<String>,
     ) -> Result<Vec<Self>, ConvertError> {
-        let Some(importance) = importance else { return Ok(vec![Self::Plain; source.tensors.len()]) };
+        let Some(importance) = importance else { return Ok(vec![Self::Plain; tensors.len()]) };
         let mut missing = Vec::new();
         let mut encodings = Vec::new();
-        for (tensor, choice) in source.tensors.iter().zip(choices) {
+        for (tensor, choice) in tensors.iter().zip(choices) {
             let quantized = choice.ty.block_len() > 1;
             let (columns, matrices) = (tensor.rows.cols(), tensor.rows.matrices());
             let weights = match quantized {
                 true => importance.weights_for(&tensor.name, columns, matrices)?,
                 false => None,
             };
+            if weights.is_none() && recipe.needs_importance(&tensor.name, choice.ty) {
+                let (recipe, tensor) = (recipe.name(), tensor.name.clone());
+                return Err(ConvertError::NeedsImportance { recipe, tensor, ty: choice.ty });
+            }
             if quantized && weights.is_none() {
                 missing.push(tensor.name.as_str());
             }
@@ -75,11 +79,11 @@ impl Encoding {
 /// Gives tensors whose values lie on the lattice of `q4_0` that type and encoding, the embedding included: no larger type
 /// would keep more.
 pub(crate) fn find_lattice(
-    source: &Source,
+    tensors: &[&SourceTensor],
     choices: &mut [Choice],
     encodings: &mut [Encoding],
 ) -> Result<(), ConvertError> {
-    for ((tensor, choice), encoding) in source.tensors.iter().zip(choices).zip(encodings) {
+    for ((tensor, choice), encoding) in tensors.iter().zip(choices).zip(encodings) {
         let fixed = matches!(choice.why, Why::Kept | Why::Override);
         if !fixed && tensor.rows.cols().is_multiple_of(TensorType::Q4_0.block_len()) && on_lattice(tensor)? {
             *choice = Choice { ty: TensorType::Q4_0, why: Why::Lattice };

@@ -8,9 +8,9 @@ use crate::encoding::{self, Encoding};
 use crate::error::ConvertError;
 use crate::importance::Importance;
 use crate::pipeline::{self, Job};
-use crate::recipe::{Candidate, Choice, Facts, Overrides, Recipe, choose};
+use crate::recipe::{self, Candidate, Choice, Facts, Overrides, Recipe, choose};
 use crate::record::{Record, Why};
-use crate::source::{Source, SourceTensor};
+use crate::source::{Kind, Source, SourceTensor};
 
 /// What to write.
 #[derive(Clone, Debug)]
@@ -75,6 +75,8 @@ pub struct Summary {
 pub struct Plan<'a> {
     source: &'a Source,
     options: Options,
+    /// In the order of the file.
+    tensors: Vec<&'a SourceTensor>,
     choices: Vec<Choice>,
     encodings: Vec<Encoding>,
     warnings: Vec<String>,
@@ -86,7 +88,9 @@ impl<'a> Plan<'a> {
     /// # Errors
     /// An override that fits no tensor's rows, a fallback where they are refused, or importance of another model.
     pub fn new(source: &'a Source, options: Options) -> Result<Self, ConvertError> {
-        let candidates: Vec<Candidate<'_>> = source.tensors.iter().map(candidate).collect();
+        let tensors = ordered_tensors(source, options.recipe);
+        let candidates: Vec<Candidate<'_>> =
+            tensors.iter().map(|t| candidate(t, source, options.recipe)).collect();
         let facts = Facts::from_config(&source.config);
         let weighted = options.importance.is_some();
         let mut choices = choose(&options.recipe, &facts, &options.overrides, weighted, &candidates)?;
@@ -94,17 +98,17 @@ impl<'a> Plan<'a> {
         warnings.extend(options.overrides.without_effect(options.recipe, &candidates)?);
         let importance = options.importance.as_ref().map(|(_, importance)| importance);
         warnings.extend(importance.into_iter().flat_map(Importance::warnings).cloned());
-        let mut encodings = Encoding::with(importance, source, &choices, &mut warnings)?;
+        let mut encodings = Encoding::with(importance, &tensors, (options.recipe, &choices), &mut warnings)?;
         if options.lattice && options.recipe.base() == TensorType::Q4_0 {
-            encoding::find_lattice(source, &mut choices, &mut encodings)?;
+            encoding::find_lattice(&tensors, &mut choices, &mut encodings)?;
         }
-        fallbacks(source, &choices, options.refuse_fallback, &mut warnings)?;
-        Ok(Self { source, options, choices, encodings, warnings })
+        fallbacks(&tensors, &choices, options.refuse_fallback, &mut warnings)?;
+        Ok(Self { source, options, tensors, choices, encodings, warnings })
     }
 
     /// What will become of each tensor.
     pub fn records(&self) -> Vec<Record> {
-        let pairs = self.source.tensors.iter().zip(&self.choices);
+        let pairs = self.tensors.iter().zip(&self.choices);
         pairs.map(|(tensor, choice)| record(tensor, *choice)).collect()
     }
 
@@ -120,14 +124,14 @@ impl<'a> Plan<'a> {
     /// operating system.
     pub fn write(self, output: &Path, progress: &mut dyn Progress) -> Result<Summary, ConvertError> {
         let mut records = self.records();
-        let specs = self.source.tensors.iter().zip(&self.choices).map(spec).collect();
+        let specs = self.tensors.iter().zip(&self.choices).map(spec).collect();
         let metadata = self.metadata();
         let mut writer = match self.options.split_bytes {
             Some(bytes) => GgufWriter::create_split(output, metadata, specs, bytes)?,
             None => GgufWriter::create(output, metadata, specs)?,
         };
         writer.protect(self.source.inputs.iter().chain(&self.options.protected))?;
-        let pairs = self.source.tensors.iter().zip(&self.choices).zip(&self.encodings);
+        let pairs = self.tensors.iter().zip(&self.choices).zip(&self.encodings);
         let jobs: Vec<Job<'_>> =
             pairs.map(|((tensor, choice), encoding)| Job { tensor, ty: choice.ty, encoding }).collect();
         let written = pipeline::write(&jobs, self.options.measure, &mut writer, progress)?;
@@ -165,11 +169,27 @@ pub fn convert(
     Plan::new(&Source::open(input)?, options)?.write(output, progress)
 }
 
-fn candidate(tensor: &SourceTensor) -> Candidate<'_> {
-    Candidate { name: &tensor.name, shape: &tensor.shape, ty: tensor.natural }
+/// Quantized files are written in llama-quantize's order, others in that of llama.cpp's converter.
+fn ordered_tensors(source: &Source, recipe: Recipe) -> Vec<&SourceTensor> {
+    let mut tensors: Vec<&SourceTensor> = source.tensors.iter().collect();
+    if recipe.is_quantized() || source.kind == Kind::Gguf {
+        tensors.sort_by(|a, b| recipe::place(&a.name).cmp(&recipe::place(&b.name)));
+    }
+    tensors
 }
 
-fn spec((tensor, choice): (&SourceTensor, &Choice)) -> TensorSpec {
+/// What no recipe quantizes keeps its type, or gets that of an unquantized conversion.
+fn candidate<'a>(tensor: &'a SourceTensor, source: &Source, recipe: Recipe) -> Candidate<'a> {
+    let ty = match source.kind {
+        Kind::Checkpoint if !recipe.is_quantized() => {
+            recipe::natural_type(&tensor.name, &tensor.shape, recipe.base())
+        }
+        _ => tensor.natural,
+    };
+    Candidate { name: &tensor.name, shape: &tensor.shape, ty }
+}
+
+fn spec((tensor, choice): (&&SourceTensor, &Choice)) -> TensorSpec {
     TensorSpec { name: tensor.name.clone(), ty: choice.ty, shape: tensor.shape.clone() }
 }
 
@@ -193,7 +213,7 @@ fn bytes(ty: TensorType, shape: &[u64]) -> u64 {
 
 /// Says which tensors did not get the type they should have.
 fn fallbacks(
-    source: &Source,
+    tensors: &[&SourceTensor],
     choices: &[Choice],
     refuse: bool,
     warnings: &mut Vec<String>,
@@ -202,8 +222,8 @@ fn fallbacks(
         Why::Fallback { wanted } => Some(wanted),
         _ => None,
     };
-    let fallen: Vec<(&SourceTensor, TensorType, TensorType)> = (source.tensors.iter().zip(choices))
-        .filter_map(|(tensor, choice)| Some((tensor, wanted(choice.why)?, choice.ty)))
+    let fallen: Vec<(&SourceTensor, TensorType, TensorType)> = (tensors.iter().zip(choices))
+        .filter_map(|(tensor, choice)| Some((*tensor, wanted(choice.why)?, choice.ty)))
         .collect();
     let Some(&(first, wanted, ty)) = fallen.first() else { return Ok(()) };
     if refuse {

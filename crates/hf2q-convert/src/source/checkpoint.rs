@@ -5,7 +5,7 @@ use std::path::Path;
 
 use hf2q_arch::{Class, Config, TensorRow};
 
-use super::{Source, SourceTensor, metadata};
+use super::{Kind, Source, SourceTensor, metadata};
 use crate::checkpoint::{Checkpoint, CheckpointTensor};
 use crate::error::ConvertError;
 use crate::folder::Folder;
@@ -24,7 +24,7 @@ pub(super) fn open(path: &Path) -> Result<Source, ConvertError> {
     let tensors = Map { folder: &folder, config: &config, quantization: &quantization }
         .tensors(&checkpoint, &mut warnings)?;
     let metadata = metadata::of_checkpoint(&folder, &config)?;
-    Ok(Source { config, metadata, tensors, inputs: folder.inputs()?, warnings })
+    Ok(Source { kind: Kind::Checkpoint, config, metadata, tensors, inputs: folder.inputs()?, warnings })
 }
 
 struct Map<'a> {
@@ -60,7 +60,10 @@ impl Map<'_> {
             }
             let shape: Vec<u64> = row.shape.iter().map(|&d| d as u64).collect();
             let natural = recipe::natural_type(&row.gguf, &shape, rows.float_type());
-            tensors.push(SourceTensor { name: row.gguf, shape, natural, rows });
+            // Llama.cpp's converter goes through the shards by the names of their tensors; what has no tensor comes first.
+            let place =
+                row.source_names().filter_map(|n| Some((find(n)?.shard.as_str(), *names.get(n)?))).max();
+            tensors.push((place, SourceTensor { name: row.gguf.clone(), shape, natural, rows }));
         }
         if !finder.missing.is_empty() {
             let dir = self.folder.dir().to_owned();
@@ -70,7 +73,8 @@ impl Map<'_> {
         let ignored = |name: &&String| self.config.ignores(name) || scales::is_activation_scale(name);
         used.extend(names.keys().filter(ignored).cloned());
         account_for_rest(self.folder, &names, &used, &find, warnings)?;
-        Ok(tensors)
+        tensors.sort_by_key(|(place, _)| *place);
+        Ok(tensors.into_iter().map(|(_, tensor)| tensor).collect())
     }
 }
 

@@ -5,17 +5,14 @@ use std::path::Path;
 use hf2q_arch::Config;
 use hf2q_gguf::{Gguf, TensorInfo};
 
-use super::{Source, SourceTensor};
+use super::{Kind, Source, SourceTensor};
 use crate::error::ConvertError;
-use crate::recipe;
 use crate::rows::Rows;
 
 pub(super) fn open(path: &Path) -> Result<Source, ConvertError> {
     let gguf = Gguf::open(path)?;
     let config = Config::from_metadata(gguf.metadata(), &|name| gguf.tensor(name).is_some())?;
-    let mut tensors: Vec<SourceTensor> = gguf.tensors().iter().map(|t| tensor(&gguf, t)).collect();
-    // The order in which llama.cpp writes a quantized file.
-    tensors.sort_by(|a, b| recipe::place(&a.name).cmp(&recipe::place(&b.name)));
+    let tensors = gguf.tensors().iter().map(|t| tensor(&gguf, t)).collect();
     let mut warnings = Vec::new();
     let lossy = |t: &&TensorInfo| t.ty.block_len() > 1;
     if let Some(first) = gguf.tensors().iter().find(lossy) {
@@ -26,7 +23,7 @@ pub(super) fn open(path: &Path) -> Result<Source, ConvertError> {
         ));
     }
     let (metadata, inputs) = (gguf.metadata().clone(), gguf.paths().to_vec());
-    Ok(Source { config, metadata, tensors, inputs, warnings })
+    Ok(Source { kind: Kind::Gguf, config, metadata, tensors, inputs, warnings })
 }
 
 fn tensor(gguf: &Gguf, info: &TensorInfo) -> SourceTensor {

@@ -15,6 +15,7 @@ use crate::rows::Rows;
 /// A model to be written in other types.
 #[derive(Debug)]
 pub struct Source {
+    pub(crate) kind: Kind,
     pub(crate) config: Config,
     pub(crate) metadata: Metadata,
     pub(crate) tensors: Vec<SourceTensor>,
@@ -22,6 +23,13 @@ pub struct Source {
     pub(crate) inputs: Vec<PathBuf>,
     /// What a user should know.
     pub(crate) warnings: Vec<String>,
+}
+
+/// What a source is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Checkpoint,
+    Gguf,
 }
 
 /// A tensor under its GGUF name.
