@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hf2q_convert::Importance;
 use hf2q_cpu::{CpuBackend, CpuOptions};
-use hf2q_engine::{Engine, EngineOptions};
+use hf2q_engine::{CacheOptions, Engine, EngineOptions};
 use hf2q_model::{Model, RecordOptions};
 use hf2q_observe::{Collector, Reading, Scope, read_chunk};
 use hf2q_plan::{Backend, KvFormat, Passes, Plan};
@@ -37,8 +37,9 @@ pub(crate) fn open(model: &Model, backend: &dyn Backend, setup: Setup) -> (Engin
     let weights = model.weights_for(&recording);
     let plan = Arc::new(Plan::compile(recording, setup.passes));
     let collector = Collector::new(Arc::clone(&plan), setup.scope);
-    let options =
-        EngineOptions { context: CHUNK, sequences: 1, rows: setup.rows, logit_rows: setup.logit_rows };
+    let Setup { rows, logit_rows, .. } = setup;
+    let cache = CacheOptions::default();
+    let options = EngineOptions { context: CHUNK, sequences: 1, rows, logit_rows, cache };
     (Engine::open(backend, plan, weights, options).unwrap(), collector)
 }
 

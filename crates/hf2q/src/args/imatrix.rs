@@ -6,7 +6,10 @@ use clap::Args;
 
 use hf2q_model::RecordOptions;
 
-use super::{EngineArgs, IsaArg, KV_HELP, MODEL_HELP, MOST, MOST_ROWS, MOST_THREADS, number};
+use super::{EngineArgs, IsaArg, KV_HELP, MODEL_HELP, MOST, MOST_THREADS, number};
+
+/// Tokens computed in one step.
+const ROWS: usize = 512;
 
 #[derive(Debug, Args)]
 pub(crate) struct ImatrixArgs {
@@ -58,7 +61,12 @@ pub(crate) struct ImatrixArgs {
 impl ImatrixArgs {
     /// How the model is run.
     pub(crate) fn engine(&self) -> EngineArgs {
-        let chunk = self.context.min(MOST_ROWS as usize);
-        EngineArgs { threads: self.threads, context: Some(self.context), chunk, kv: self.kv, isa: self.isa }
+        EngineArgs {
+            threads: self.threads,
+            context: Some(self.context),
+            chunk: ROWS,
+            kv: self.kv,
+            isa: self.isa,
+        }
     }
 }

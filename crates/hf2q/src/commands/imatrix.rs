@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hf2q_convert::Importance;
-use hf2q_engine::{Engine, EngineOptions};
+use hf2q_engine::Engine;
 use hf2q_gguf::{Gguf, same_file};
 use hf2q_observe::{Collector, Likelihood, Reading, Scope, read_chunk};
 use hf2q_plan::{Passes, Plan};
@@ -15,9 +15,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::ImatrixArgs;
 use crate::{interrupt, load, terminal};
-
-/// Rows of a step.
-const ROWS: usize = 512;
 
 /// Rows whose logits are held at the same time.
 const LOGIT_ROWS: usize = 64;
@@ -134,8 +131,7 @@ fn open(args: &ImatrixArgs, gguf: &Gguf) -> Result<(Engine, Collector)> {
     let plan = Arc::new(Plan::compile(recording, Passes::NONE));
     let scope = if args.process_output { Scope::LayersAndOutput } else { Scope::Layers };
     let collector = Collector::new(Arc::clone(&plan), scope);
-    let rows = ROWS.min(args.context);
-    let sizes = EngineOptions { context: args.context, sequences: 1, rows, logit_rows: LOGIT_ROWS.min(rows) };
+    let sizes = engine_args.sizes(&model, LOGIT_ROWS)?;
     Ok((Engine::open(&engine_args.backend()?, plan, weights, sizes)?, collector))
 }
 
