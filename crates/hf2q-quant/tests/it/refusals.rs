@@ -36,6 +36,7 @@ fn values_are_refused_exactly_where_their_code_would_be_infinite() {
         (TensorType::F16, 65520.0),
         (TensorType::Bf16, f32::from_bits(0x7f7f_8000)),
         (TensorType::Q4_0, 524_160.0),
+        (TensorType::Q5_0, 1_048_320.0),
         (TensorType::Q8_0, 8_321_040.0),
     ];
     for (ty, limit) in limits {
@@ -50,6 +51,40 @@ fn values_are_refused_exactly_where_their_code_would_be_infinite() {
         }
     }
     assert_eq!(decode(TensorType::F32, &encode(TensorType::F32, &[f32::MAX])), [f32::MAX]);
+}
+
+#[test]
+fn the_largest_exponents_of_mxfp4_stay_finite() {
+    let limit = f32::from_bits(0x7f7f_ffd4);
+    let mut x = [0.5; 32];
+    x[9] = limit;
+    let expected = QuantError::TooLarge { ty: TensorType::Mxfp4, index: 9, value: limit, limit };
+    assert_eq!(quantize(TensorType::Mxfp4, &x, &mut Vec::new()), Err(expected));
+    x[9] = below(limit);
+    assert_eq!(decode(TensorType::Mxfp4, &encode(TensorType::Mxfp4, &x))[9], 1.5 * 2f32.powi(127));
+}
+
+/// Whether the scale or the minimum of a block is finite depends on more than one value. The index counts from
+/// the first value given, however many were encoded before the block.
+#[test]
+fn scales_beyond_half_precision_are_refused() {
+    let cases = [
+        (TensorType::Q4_1, -65520.0, -65519.0),
+        (TensorType::Q5_1, 31.0 * 65520.0 + 64.0, 31.0 * 65519.0),
+        (TensorType::Iq4Nl, 127.0 * 70000.0, 113.0 * 60000.0),
+        (TensorType::Iq4Xs, 32.0 * 127.0 * 70000.0, 32.0 * 113.0 * 60000.0),
+    ];
+    for (ty, value, fine) in cases {
+        let mut x = vec![0.0; 1 << 15];
+        x[30000] = value;
+        let expected = QuantError::ScaleOverflow { ty, index: 30000, value };
+        let mut out = vec![7];
+        assert_eq!(quantize(ty, &x, &mut out), Err(expected));
+        assert_eq!(out, [7], "{ty}: the output is untouched");
+        x[30000] = fine;
+        let back = decode(ty, &encode(ty, &x))[30000];
+        assert!((back - fine).abs() <= fine.abs() * 0.01, "{ty}: {back} for {fine}");
+    }
 }
 
 #[test]
