@@ -3,43 +3,13 @@
 use std::sync::Arc;
 
 use hf2q_gguf::Bytes;
-use hf2q_plan::{Backend, Group, GroupStep, Limits, NO_PAGE, Observer, PAGE, Plan, Program, Row, Step};
+use hf2q_plan::{Backend, GroupStep, Limits, NO_PAGE, Observer, Plan, Program, Row, Step};
 
+use crate::cache::KvCache;
 use crate::error::EngineError;
-use crate::pages::PagePool;
+use crate::options::EngineOptions;
 use crate::sequence::Sequence;
-
-/// How large the engine gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EngineOptions {
-    /// Tokens a sequence can hold.
-    pub context: usize,
-    /// Sequences at the same time.
-    pub sequences: usize,
-    /// Rows of a step: the chunk in which prompts are computed.
-    pub rows: usize,
-    /// Rows of a step whose logits are wanted.
-    pub logit_rows: usize,
-}
-
-impl EngineOptions {
-    /// Slots are 32-bit numbers: `context` rounded up to whole pages, for each sequence.
-    fn check(self) -> Result<(), EngineError> {
-        let most_pages = u32::MAX as usize / PAGE;
-        let most_context = (most_pages / self.sequences.max(1)).saturating_sub(1) * PAGE;
-        for (what, found, max) in [
-            ("sequences", self.sequences, most_pages),
-            ("context", self.context, most_context),
-            ("rows", self.rows, self.context.saturating_mul(self.sequences)),
-            ("logit_rows", self.logit_rows, self.rows),
-        ] {
-            if found == 0 || found > max {
-                return Err(EngineError::Size { what, found, max });
-            }
-        }
-        Ok(())
-    }
-}
+use crate::stats::CacheStats;
 
 /// Names a sequence of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,8 +57,7 @@ pub struct Work<'a> {
 /// A program with the state of its sequences.
 pub struct Engine {
     program: Box<dyn Program>,
-    groups: Vec<Group>,
-    pools: Vec<PagePool>,
+    cache: KvCache,
     sequences: Vec<Option<Sequence>>,
     options: EngineOptions,
     vocabulary: usize,
@@ -98,22 +67,22 @@ impl Engine {
     /// Prepares `plan` on a backend. `weights` are the bytes of the plan's weights, in its order.
     ///
     /// # Errors
-    /// A size of `options` is 0 or the caches have more slots than 32 bits can number; the backend refuses.
+    /// A size of `options` is 0, the caches have more slots than 32 bits can number or no page fits into their budget; the
+    /// backend refuses.
     pub fn open(
         backend: &dyn Backend,
         plan: Arc<Plan>,
         weights: Vec<Bytes>,
         options: EngineOptions,
     ) -> Result<Self, EngineError> {
-        let groups = plan.recording.groups.clone();
-        let vocabulary = plan.recording.logits.width;
         options.check()?;
-        let pages: Vec<usize> = groups.iter().map(|g| pages_for(g, options)).collect();
-        let pools = groups.iter().zip(&pages).map(|(g, &n)| PagePool::new(&g.name, n)).collect();
-        let limits = Limits { max_rows: options.rows, max_logit_rows: options.logit_rows, pages };
+        let vocabulary = plan.recording.logits.width;
+        let cache = KvCache::new(&plan.recording, options)?;
+        let limits =
+            Limits { max_rows: options.rows, max_logit_rows: options.logit_rows, pages: cache.pages() };
         let program = backend.open(plan, weights, &limits)?;
         let sequences = (0..options.sequences).map(|_| None).collect();
-        Ok(Self { program, groups, pools, sequences, options, vocabulary })
+        Ok(Self { program, cache, sequences, options, vocabulary })
     }
 
     /// Size of a logit row.
@@ -128,26 +97,66 @@ impl Engine {
 
     /// Starts an empty sequence.
     pub fn add_sequence(&mut self) -> Result<SequenceId, EngineError> {
-        let groups = self.groups.len();
-        let free = self.sequences.iter().position(Option::is_none);
-        let index = free.ok_or(EngineError::TooManySequences { max: self.options.sequences })?;
-        self.sequences[index] = Some(Sequence::new(groups));
+        let index = self.vacancy()?;
+        self.sequences[index] = Some(Sequence::new(self.cache.groups()));
         Ok(SequenceId(index))
     }
 
-    /// Ends a sequence and returns its pages.
+    /// Starts a sequence with as much of the beginning of `tokens` as the caches still hold from any other sequence,
+    /// present or past. Returns how many tokens that is: never all of them, for the last one's logits are not kept.
+    /// The rest is the caller's to add; its logits are, bit for bit, those of a sequence that began empty.
+    ///
+    /// # Errors
+    /// No place for a sequence is left; the backend fails.
+    pub fn add_sequence_with_prefix(&mut self, tokens: &[u32]) -> Result<(SequenceId, usize), EngineError> {
+        let index = self.vacancy()?;
+        let sequence = self.cache.adopt(tokens, &mut *self.program)?;
+        let len = sequence.len();
+        self.sequences[index] = Some(sequence);
+        Ok((SequenceId(index), len))
+    }
+
+    /// Starts a sequence that holds what another one holds. They share all pages that are full.
+    ///
+    /// # Errors
+    /// No place for a sequence, or no page for what is partly filled, is left; the backend fails.
+    pub fn fork(&mut self, id: SequenceId) -> Result<SequenceId, EngineError> {
+        let index = self.vacancy()?;
+        let original = self.sequences.get(id.0).and_then(Option::as_ref);
+        let original = original.ok_or(EngineError::UnknownSequence(id.0))?;
+        self.sequences[index] = Some(self.cache.fork(original, &mut *self.program)?);
+        Ok(SequenceId(index))
+    }
+
+    /// Ends a sequence. Its pages are kept for [`Engine::add_sequence_with_prefix`] until others need them.
     pub fn remove_sequence(&mut self, id: SequenceId) -> Result<(), EngineError> {
         let slot = self.sequences.get_mut(id.0).ok_or(EngineError::UnknownSequence(id.0))?;
-        let mut sequence = slot.take().ok_or(EngineError::UnknownSequence(id.0))?;
-        for (g, pool) in self.pools.iter_mut().enumerate() {
-            sequence.release(g, pool);
-        }
+        let sequence = slot.take().ok_or(EngineError::UnknownSequence(id.0))?;
+        self.cache.release(sequence);
         Ok(())
+    }
+
+    /// Makes the end of a sequence a place from which [`Engine::add_sequence_with_prefix`] can go on, also if the windows
+    /// of the sequence move on and their pages are [dropped](crate::WindowPolicy::Drop).
+    pub fn remember(&mut self, id: SequenceId) -> Result<(), EngineError> {
+        let sequence = self.sequences.get_mut(id.0).and_then(Option::as_mut);
+        self.cache.remember(sequence.ok_or(EngineError::UnknownSequence(id.0))?);
+        Ok(())
+    }
+
+    /// Forgets all prefixes. Sequences keep what they hold.
+    pub fn forget(&mut self) {
+        self.cache.clear();
+    }
+
+    /// What the caches hold, and how often that was of use.
+    pub fn cache_stats(&self) -> CacheStats {
+        self.cache.stats()
     }
 
     /// Tokens a sequence holds.
     pub fn len(&self, id: SequenceId) -> Result<usize, EngineError> {
-        Ok(self.sequence(id)?.len)
+        Ok(self.sequence(id)?.len())
     }
 
     /// Whether a sequence holds no token.
@@ -172,10 +181,9 @@ impl Engine {
         for w in work {
             let sequence =
                 self.sequences[w.sequence.0].as_mut().ok_or(EngineError::UnknownSequence(w.sequence.0))?;
-            sequence.len += w.tokens.len();
-            for (g, group) in self.groups.iter().enumerate() {
-                sequence.drop_behind_window(g, group, &mut self.pools[g]);
-            }
+            let before = sequence.len();
+            sequence.tokens.extend_from_slice(w.tokens);
+            self.cache.advance(sequence, before);
         }
         Ok(logits)
     }
@@ -205,6 +213,11 @@ impl Engine {
         Ok(())
     }
 
+    fn vacancy(&self) -> Result<usize, EngineError> {
+        let free = self.sequences.iter().position(Option::is_none);
+        free.ok_or(EngineError::TooManySequences { max: self.options.sequences })
+    }
+
     fn sequence(&self, id: SequenceId) -> Result<&Sequence, EngineError> {
         self.sequences.get(id.0).and_then(Option::as_ref).ok_or(EngineError::UnknownSequence(id.0))
     }
@@ -228,7 +241,7 @@ impl Engine {
             });
         }
         for (i, w) in work.iter().enumerate() {
-            self.check_context(self.sequence(w.sequence)?.len, w.tokens.len())?;
+            self.check_context(self.sequence(w.sequence)?.len(), w.tokens.len())?;
             if work[..i].iter().any(|v| v.sequence == w.sequence) {
                 return Err(EngineError::SequenceTwice(w.sequence.0));
             }
@@ -240,18 +253,16 @@ impl Engine {
     }
 
     fn reserve(&mut self, work: &[Work<'_>]) -> Result<(), EngineError> {
-        for (g, pool) in self.pools.iter_mut().enumerate() {
+        for g in 0..self.cache.groups() {
             let sequences = &mut self.sequences;
             let needed: usize = work
                 .iter()
                 .filter_map(|w| sequences[w.sequence.0].as_ref().map(|s| s.pages_needed(g, w.tokens.len())))
                 .sum();
-            if needed > pool.available() {
-                return Err(pool.exhausted());
-            }
+            self.cache.make_room(g, needed)?;
             for w in work {
                 if let Some(sequence) = &mut sequences[w.sequence.0] {
-                    sequence.reserve(g, w.tokens.len(), pool)?;
+                    self.cache.reserve(sequence, g, w.tokens.len())?;
                 }
             }
         }
@@ -262,7 +273,7 @@ impl Engine {
         let mut rows = Vec::new();
         let mut logit_rows = Vec::new();
         for (w, table) in work.iter().zip(0..) {
-            let len = self.sequence(w.sequence)?.len;
+            let len = self.sequence(w.sequence)?.len();
             let first = count(rows.len());
             for (i, &token) in w.tokens.iter().enumerate() {
                 let parent = i.checked_sub(1).map(|p| first + count(p));
@@ -270,7 +281,7 @@ impl Engine {
             }
             logit_rows.extend(w.logits.of(first..count(rows.len())));
         }
-        let groups = (0..self.groups.len()).map(|g| self.group_step(g, work)).collect::<Result<_, _>>()?;
+        let groups = (0..self.cache.groups()).map(|g| self.group_step(g, work)).collect::<Result<_, _>>()?;
         Ok(Step::new(rows, groups, logit_rows)?)
     }
 
@@ -279,7 +290,7 @@ impl Engine {
         for w in work {
             let sequence = self.sequence(w.sequence)?;
             step.pages_per_sequence = step.pages_per_sequence.max(sequence.tables[g].len());
-            let positions = sequence.len..sequence.len + w.tokens.len();
+            let positions = sequence.len()..sequence.len() + w.tokens.len();
             step.slots.extend(positions.map(|p| sequence.slot(g, p)));
         }
         for w in work {
@@ -289,17 +300,6 @@ impl Engine {
         }
         Ok(step)
     }
-}
-
-/// Pages that `options.sequences` sequences can need at once. Behind a window a sequence keeps the window and the
-/// chunk that is being computed.
-fn pages_for(group: &Group, options: EngineOptions) -> usize {
-    let all = options.context.div_ceil(PAGE);
-    let each = match group.window {
-        Some(window) => all.min((window as usize + options.rows).div_ceil(PAGE) + 1),
-        None => all,
-    };
-    each * options.sequences
 }
 
 fn count(n: usize) -> u32 {

@@ -30,6 +30,14 @@ pub enum EngineError {
         /// The largest that the others leave room for.
         max: usize,
     },
+    /// A budget into which not even one page of each group fits.
+    #[error("a KV cache of {found} bytes holds no page; the smallest has {least} bytes")]
+    Budget {
+        /// Bytes allowed.
+        found: usize,
+        /// Bytes of one page of each group.
+        least: usize,
+    },
     /// An answer needs something to answer.
     #[error("the prompt is empty; give at least one token")]
     EmptyPrompt,

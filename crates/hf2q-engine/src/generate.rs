@@ -71,6 +71,8 @@ impl<'e> Generation<'e> {
             cancelled = !go_on();
             !cancelled
         })?;
+        // Another answer to the same prompt starts here.
+        engine.remember(request.sequence)?;
         let Some(drawn) = drawn.filter(|_| !cancelled) else { return Ok(None) };
         let drawn = drawn?;
         // The last drawn token is never stored, so one more than the room left can be drawn.

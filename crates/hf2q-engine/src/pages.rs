@@ -2,33 +2,86 @@
 
 use crate::error::EngineError;
 
-/// Hands out page numbers; the memory itself belongs to the program.
+/// Hands out page numbers and counts who holds them; the memory itself belongs to the program.
 #[derive(Debug)]
 pub(crate) struct PagePool {
     group: String,
     free: Vec<u32>,
-    pages: usize,
+    holders: Vec<Holders>,
+}
+
+/// Who holds a page. It is free when nobody does.
+#[derive(Clone, Copy, Debug, Default)]
+struct Holders {
+    sequences: u32,
+    /// Nodes of the prefix tree.
+    nodes: u32,
 }
 
 impl PagePool {
     pub(crate) fn new(group: &str, pages: usize) -> Self {
         let last = u32::try_from(pages).expect("a pool has fewer than 2^32 pages");
-        Self { group: group.to_owned(), free: (0..last).rev().collect(), pages }
+        let holders = vec![Holders::default(); pages];
+        Self { group: group.to_owned(), free: (0..last).rev().collect(), holders }
     }
 
+    /// A free page, for a sequence.
     pub(crate) fn take(&mut self) -> Result<u32, EngineError> {
-        self.free.pop().ok_or_else(|| self.exhausted())
+        let page = self.free.pop().ok_or_else(|| self.exhausted())?;
+        self.holders[page as usize].sequences = 1;
+        Ok(page)
     }
 
     pub(crate) fn exhausted(&self) -> EngineError {
-        EngineError::OutOfPages { group: self.group.clone(), pages: self.pages }
+        EngineError::OutOfPages { group: self.group.clone(), pages: self.holders.len() }
     }
 
+    /// One more sequence holds a page.
+    pub(crate) fn share(&mut self, page: u32) {
+        self.holders[page as usize].sequences += 1;
+    }
+
+    /// A sequence lets go of a page.
     pub(crate) fn give(&mut self, page: u32) {
-        self.free.push(page);
+        self.holders[page as usize].sequences -= 1;
+        self.settle(page);
     }
 
+    /// A node of the prefix tree holds a page.
+    pub(crate) fn keep(&mut self, page: u32) {
+        self.holders[page as usize].nodes += 1;
+    }
+
+    /// A node of the prefix tree lets go of a page.
+    pub(crate) fn forget(&mut self, page: u32) {
+        self.holders[page as usize].nodes -= 1;
+        self.settle(page);
+    }
+
+    /// Whether no sequence holds the page.
+    pub(crate) fn is_idle(&self, page: u32) -> bool {
+        self.holders[page as usize].sequences == 0
+    }
+
+    /// Free pages.
     pub(crate) fn available(&self) -> usize {
         self.free.len()
+    }
+
+    /// Pages that sequences hold.
+    pub(crate) fn in_use(&self) -> usize {
+        self.holders.iter().filter(|h| h.sequences > 0).count()
+    }
+
+    /// All pages.
+    pub(crate) fn len(&self) -> usize {
+        self.holders.len()
+    }
+
+    fn settle(&mut self, page: u32) {
+        let holders = self.holders[page as usize];
+        if holders.sequences == 0 && holders.nodes == 0 {
+            self.free.push(page);
+        }
     }
 }

@@ -5,23 +5,29 @@ use hf2q_plan::{Group, NO_PAGE, PAGE};
 use crate::error::EngineError;
 use crate::pages::PagePool;
 
-/// Page tables of one sequence, one for each group.
+/// Tokens and page tables of one sequence. Slots are written once, in ascending position: whoever else holds a page
+/// sees only positions that were written before. The last page, where it is partly filled, is held by one sequence alone.
 #[derive(Debug)]
 pub(crate) struct Sequence {
-    /// Positions whose keys and values are stored.
-    pub(crate) len: usize,
+    /// Tokens whose keys and values are stored.
+    pub(crate) tokens: Vec<u32>,
     /// By group: page of positions `PAGE·i ..`, or [`NO_PAGE`].
     pub(crate) tables: Vec<Vec<u32>>,
 }
 
 impl Sequence {
     pub(crate) fn new(groups: usize) -> Self {
-        Self { len: 0, tables: vec![Vec::new(); groups] }
+        Self { tokens: Vec::new(), tables: vec![Vec::new(); groups] }
+    }
+
+    /// Positions whose keys and values are stored.
+    pub(crate) fn len(&self) -> usize {
+        self.tokens.len()
     }
 
     /// How many pages of `pool`'s group `more` further positions need.
     pub(crate) fn pages_needed(&self, group: usize, more: usize) -> usize {
-        (self.len + more).div_ceil(PAGE).saturating_sub(self.tables[group].len())
+        (self.len() + more).div_ceil(PAGE).saturating_sub(self.tables[group].len())
     }
 
     /// Gives every position below `len + more` of group `group` a page.
@@ -37,11 +43,11 @@ impl Sequence {
         Ok(())
     }
 
-    /// Returns pages that no later row can see: all their positions lie behind the window of position `len`.
+    /// Lets go of pages that no later row can see, and that the row at the last position cannot see either: a prompt
+    /// that is given again is computed from there.
     pub(crate) fn drop_behind_window(&mut self, index: usize, group: &Group, pool: &mut PagePool) {
-        let Some(window) = group.window else { return };
-        let first_seen = (self.len + 1).saturating_sub(window as usize);
-        for page in self.tables[index].iter_mut().take(first_seen / PAGE) {
+        let dropped = first_page(group, self.len().saturating_sub(1));
+        for page in self.tables[index].iter_mut().take(dropped) {
             if *page != NO_PAGE {
                 pool.give(*page);
                 *page = NO_PAGE;
@@ -49,12 +55,10 @@ impl Sequence {
         }
     }
 
-    /// Returns all pages of group `group`.
-    pub(crate) fn release(&mut self, group: usize, pool: &mut PagePool) {
-        for page in self.tables[group].drain(..) {
-            if page != NO_PAGE {
-                pool.give(page);
-            }
+    /// Lets go of all pages.
+    pub(crate) fn release(&mut self, pools: &mut [PagePool]) {
+        for (table, pool) in self.tables.iter_mut().zip(pools) {
+            table.drain(..).filter(|&page| page != NO_PAGE).for_each(|page| pool.give(page));
         }
     }
 
@@ -63,4 +67,9 @@ impl Sequence {
         let offset = u32::try_from(position % PAGE).expect("below the page size");
         self.tables[group][position / PAGE] * PAGE as u32 + offset
     }
+}
+
+/// The first page that a row at `position` sees.
+pub(crate) fn first_page(group: &Group, position: usize) -> usize {
+    group.window.map_or(0, |window| (position + 1).saturating_sub(window as usize) / PAGE)
 }

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use hf2q_cpu::{CpuBackend, CpuOptions, Isa};
-use hf2q_engine::{Engine, EngineOptions, Finish, Generation, Request, Sampler, Sampling, SequenceId};
+use hf2q_engine::{
+    CacheOptions, Engine, EngineOptions, Finish, Generation, Request, Sampler, Sampling, SequenceId,
+    WindowPolicy,
+};
 use hf2q_gguf::{Gguf, Metadata};
 use hf2q_model::Model;
 use hf2q_plan::{Backend, Passes, Plan};
@@ -17,6 +20,9 @@ use crate::{config, interrupt, load};
 /// Context where neither the user nor the model asks for less.
 const DEFAULT_CONTEXT: usize = 8192;
 
+/// Ends of prompts and answers from which a conversation can go on another way, in models with windows.
+const ENDS: usize = 4;
+
 /// Tokenizer, template and engine of one model, with one sequence.
 pub(crate) struct Session {
     pub(crate) engine: Engine,
@@ -25,8 +31,6 @@ pub(crate) struct Session {
     pub(crate) backend: String,
     defaults: Sampling,
     sequence: SequenceId,
-    /// Tokens whose keys and values are stored.
-    held: Vec<u32>,
 }
 
 /// What an answer took.
@@ -57,7 +61,8 @@ impl EngineArgs {
     pub(crate) fn sizes(&self, model: &Model, logit_rows: usize) -> Result<EngineOptions> {
         let context = self.context.unwrap_or_else(|| model.config().context_length.min(DEFAULT_CONTEXT));
         let rows = self.chunk.min(context);
-        Ok(EngineOptions { context, sequences: 1, rows, logit_rows: logit_rows.min(rows) })
+        let logit_rows = logit_rows.min(rows);
+        Ok(EngineOptions { context, sequences: 1, rows, logit_rows, cache: CacheOptions::default() })
     }
 
     /// Records, compiles and opens a model.
@@ -77,10 +82,15 @@ impl Session {
         let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
         let template = ChatTemplate::from_metadata(gguf.metadata(), &tokenizer)?;
         let model = load::model(gguf)?;
-        let (mut engine, backend) = args.engine(&model, args.sizes(&model, 1)?)?;
+        let windows = WindowPolicy::Drop { ends: ENDS };
+        let sizes = EngineOptions {
+            cache: CacheOptions { windows, ..CacheOptions::default() },
+            ..args.sizes(&model, 1)?
+        };
+        let (mut engine, backend) = args.engine(&model, sizes)?;
         let sequence = engine.add_sequence()?;
         let defaults = default_sampling(gguf.metadata())?;
-        Ok(Self { engine, tokenizer, template, backend, defaults, sequence, held: Vec::new() })
+        Ok(Self { engine, tokenizer, template, backend, defaults, sequence })
     }
 
     /// Flags first, then the model's recommendation, then what llama.cpp does.
@@ -146,13 +156,9 @@ impl Session {
             return Ok(Answer { text: String::new(), finish: Finish::Cancelled, timing });
         };
         let mut output = Output::new(&self.tokenizer, &args.stop);
-        let (finish, tokens) = decode(generation, &mut output, &mut show)?;
-        timing.answer_tokens = tokens.len();
+        let (finish, answer_tokens) = decode(generation, &mut output, &mut show)?;
+        timing.answer_tokens = answer_tokens;
         timing.answer_time = started.elapsed() - prompt_time;
-        self.held = prompt.to_vec();
-        self.held.extend(tokens);
-        // What was drawn last is not stored yet.
-        self.held.truncate(self.engine.len(self.sequence)?);
         Ok(Answer { text: output.text, finish, timing })
     }
 
@@ -160,16 +166,15 @@ impl Session {
     pub(crate) fn reset(&mut self) -> Result<()> {
         self.engine.remove_sequence(self.sequence)?;
         self.sequence = self.engine.add_sequence()?;
-        self.held.clear();
         Ok(())
     }
 
-    /// How many tokens of `prompt` the cache holds; it is emptied where the two differ.
+    /// Begins `prompt` with what the cache holds of it; returns how many tokens that is.
     fn reuse(&mut self, prompt: &[u32]) -> Result<usize> {
-        if !self.held.is_empty() && (prompt.len() <= self.held.len() || !prompt.starts_with(&self.held)) {
-            self.reset()?;
-        }
-        Ok(self.held.len())
+        self.engine.remove_sequence(self.sequence)?;
+        let reused;
+        (self.sequence, reused) = self.engine.add_sequence_with_prefix(prompt)?;
+        Ok(reused)
     }
 }
 
@@ -209,15 +214,15 @@ fn decode(
     mut generation: Generation<'_>,
     output: &mut Output<'_>,
     show: &mut impl FnMut(&str) -> Result<()>,
-) -> Result<(Finish, Vec<u32>)> {
-    let mut tokens = Vec::new();
+) -> Result<(Finish, usize)> {
+    let mut tokens = 0;
     let finish = loop {
         if interrupt::pressed() {
             break Finish::Cancelled;
         }
         match generation.next_token()? {
             Ok(token) => {
-                tokens.push(token);
+                tokens += 1;
                 show(&output.push(token))?;
                 if output.stops.is_stopped() {
                     break Finish::Stop(token);

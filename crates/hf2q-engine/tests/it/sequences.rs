@@ -55,7 +55,7 @@ fn sequences_of_one_step_do_not_see_each_other() {
 #[test]
 fn pages_come_back() {
     let model = windowed();
-    let options = EngineOptions { context: 192, sequences: 1, rows: 32, logit_rows: 32 };
+    let options = EngineOptions { context: 192, sequences: 1, rows: 32, logit_rows: 32, ..SIZES };
     let mut engine = engine(&model, options);
     let text = tokens(192, 4);
     for _ in 0..5 {

@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
-use hf2q_engine::{Engine, EngineOptions, LogitRows, SequenceId};
+use hf2q_engine::{Budget, CacheOptions, Engine, EngineOptions, LogitRows, SequenceId, WindowPolicy};
 use hf2q_model::{Model, RecordOptions, toy};
 use hf2q_plan::{KvFormat, Passes, Plan};
 use hf2q_reference::ReferenceBackend;
 
-pub(crate) const SIZES: EngineOptions =
-    EngineOptions { context: 200, sequences: 3, rows: 48, logit_rows: 48 };
+pub(crate) const SIZES: EngineOptions = EngineOptions {
+    context: 200,
+    sequences: 3,
+    rows: 48,
+    logit_rows: 48,
+    cache: CacheOptions { budget: Budget::Sequences, windows: WindowPolicy::Drop { ends: 0 } },
+};
 
 pub(crate) fn engine(model: &Model, options: EngineOptions) -> Engine {
     let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();

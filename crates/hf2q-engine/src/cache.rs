@@ -1,0 +1,191 @@
+//! Pages of all groups: who gets them, what is shared, what is kept.
+
+use hf2q_plan::{Group, GroupId, NO_PAGE, PAGE, Program, Recording, SlotMove};
+
+use crate::error::EngineError;
+use crate::options::{EngineOptions, WindowPolicy};
+use crate::pages::PagePool;
+use crate::prefix::PrefixTree;
+use crate::sequence::Sequence;
+use crate::stats::{CacheStats, GroupStats};
+
+/// The state of the caches.
+pub(crate) struct KvCache {
+    groups: Vec<Group>,
+    /// As backends know the groups; `None` for one in which no layer stores anything.
+    ids: Vec<Option<GroupId>>,
+    page_bytes: Vec<usize>,
+    pools: Vec<PagePool>,
+    tree: PrefixTree,
+    windows: WindowPolicy,
+    /// Counts only; the groups are looked at when they are asked for.
+    counts: CacheStats,
+}
+
+impl KvCache {
+    pub(crate) fn new(recording: &Recording, options: EngineOptions) -> Result<Self, EngineError> {
+        let groups = recording.groups.clone();
+        let of = |g: usize| recording.caches.iter().filter(move |c| c.group.index() == g);
+        let ids = (0..groups.len()).map(|g| of(g).map(|c| c.group).next()).collect();
+        let page_bytes: Vec<usize> =
+            (0..groups.len()).map(|g| of(g).map(hf2q_plan::Cache::page_bytes).sum()).collect();
+        let pages = options.pages(&groups, &page_bytes)?;
+        let pools = groups.iter().zip(&pages).map(|(g, &n)| PagePool::new(&g.name, n)).collect();
+        let tree = PrefixTree::new(groups.clone());
+        let counts = CacheStats::default();
+        Ok(Self { groups, ids, page_bytes, pools, tree, windows: options.cache.windows, counts })
+    }
+
+    /// Pages of each group.
+    pub(crate) fn pages(&self) -> Vec<usize> {
+        self.pools.iter().map(PagePool::len).collect()
+    }
+
+    pub(crate) fn groups(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Makes `pages` pages of group `g` free, at the cost of prefixes that no sequence uses.
+    pub(crate) fn make_room(&mut self, g: usize, pages: usize) -> Result<(), EngineError> {
+        while self.pools[g].available() < pages {
+            if !self.tree.evict(g, &mut self.pools) {
+                return Err(self.pools[g].exhausted());
+            }
+            self.counts.evictions += 1;
+        }
+        Ok(())
+    }
+
+    /// Gives `more` further positions of a sequence their pages of group `g`; there must be room.
+    pub(crate) fn reserve(
+        &mut self,
+        sequence: &mut Sequence,
+        g: usize,
+        more: usize,
+    ) -> Result<(), EngineError> {
+        sequence.reserve(g, more, &mut self.pools[g])
+    }
+
+    /// Keeps pages that a sequence has filled since it held `before` tokens, for others that begin like it, and lets go of
+    /// those that left its windows.
+    pub(crate) fn advance(&mut self, sequence: &mut Sequence, before: usize) {
+        let whole = sequence.len() / PAGE;
+        if whole > before / PAGE {
+            let windows = self.windows == WindowPolicy::Keep;
+            let tokens = &sequence.tokens[..whole * PAGE];
+            self.tree.insert(tokens, &mut sequence.tables, &mut self.pools, windows);
+        }
+        for (g, group) in self.groups.iter().enumerate() {
+            sequence.drop_behind_window(g, group, &mut self.pools[g]);
+        }
+    }
+
+    /// Keeps all pages of a sequence, so that others can continue from its end.
+    pub(crate) fn remember(&mut self, sequence: &mut Sequence) {
+        self.tree.insert(&sequence.tokens, &mut sequence.tables, &mut self.pools, true);
+    }
+
+    /// Keeps the pages of a sequence and ends it.
+    pub(crate) fn release(&mut self, mut sequence: Sequence) {
+        self.remember(&mut sequence);
+        sequence.release(&mut self.pools);
+    }
+
+    /// A sequence that holds what the caches have of the beginning of `tokens`, the last one left out.
+    pub(crate) fn adopt(
+        &mut self,
+        tokens: &[u32],
+        program: &mut dyn Program,
+    ) -> Result<Sequence, EngineError> {
+        let mut limit = tokens.len().saturating_sub(1);
+        self.counts.lookups += 1;
+        self.counts.tokens_wanted += limit as u64;
+        while let Some(hit) = self.tree.find(tokens, limit) {
+            let tables = self.tree.share(&hit, &mut self.pools);
+            let sequence = Sequence { tokens: tokens[..hit.len].to_vec(), tables };
+            match self.finish_sharing(sequence, program) {
+                Ok(sequence) => {
+                    self.counts.hits += 1;
+                    self.counts.tokens_reused += hit.len as u64;
+                    return Ok(sequence);
+                }
+                // No page for the part of the last one: what lies before needs none.
+                Err(EngineError::OutOfPages { .. }) => limit = (hit.len - 1) / PAGE * PAGE,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Sequence::new(self.groups()))
+    }
+
+    /// Another sequence with the tokens of `sequence`.
+    pub(crate) fn fork(
+        &mut self,
+        sequence: &Sequence,
+        program: &mut dyn Program,
+    ) -> Result<Sequence, EngineError> {
+        let copy = Sequence { tokens: sequence.tokens.clone(), tables: sequence.tables.clone() };
+        for (table, pool) in copy.tables.iter().zip(&mut self.pools) {
+            table.iter().filter(|&&page| page != NO_PAGE).for_each(|&page| pool.share(page));
+        }
+        self.finish_sharing(copy, program)
+    }
+
+    /// Gives a sequence whose pages are all shared a last page of its own, if it is partly filled: the next token is
+    /// written there. If that fails, the sequence is gone.
+    fn finish_sharing(
+        &mut self,
+        mut sequence: Sequence,
+        program: &mut dyn Program,
+    ) -> Result<Sequence, EngineError> {
+        let result = self.copy_last(&mut sequence, program);
+        if result.is_err() {
+            sequence.release(&mut self.pools);
+        }
+        result.map(|()| sequence)
+    }
+
+    fn copy_last(&mut self, sequence: &mut Sequence, program: &mut dyn Program) -> Result<(), EngineError> {
+        let filled = sequence.len() % PAGE;
+        for g in 0..self.groups.len() {
+            // Pages that were reserved for a step that failed belong to the other sequence.
+            let pages = sequence.len().div_ceil(PAGE);
+            let surplus = sequence.tables[g].split_off(pages);
+            surplus.into_iter().for_each(|page| self.pools[g].give(page));
+        }
+        if filled == 0 {
+            return Ok(());
+        }
+        for g in 0..self.groups.len() {
+            self.make_room(g, 1)?;
+            let own = self.pools[g].take()?;
+            let last = sequence.tables[g].len() - 1;
+            let shared = std::mem::replace(&mut sequence.tables[g][last], own);
+            let slot = |page: u32, i: u32| page * PAGE as u32 + i;
+            let positions = 0..u32::try_from(filled).expect("below the page size");
+            let moves: Vec<SlotMove> =
+                positions.map(|i| SlotMove { from: slot(shared, i), to: slot(own, i) }).collect();
+            let copied = self.ids[g].map_or(Ok(()), |id| program.move_slots(id, &moves));
+            self.pools[g].give(shared);
+            copied?;
+            self.counts.copies += 1;
+        }
+        Ok(())
+    }
+
+    /// Forgets what no sequence uses.
+    pub(crate) fn clear(&mut self) {
+        self.tree.clear(&mut self.pools);
+    }
+
+    pub(crate) fn stats(&self) -> CacheStats {
+        let groups = self.groups.iter().zip(&self.pools).enumerate().map(|(g, (group, pool))| GroupStats {
+            name: group.name.clone(),
+            page_bytes: self.page_bytes[g],
+            pages: pool.len(),
+            in_use: pool.in_use(),
+            cached: self.tree.cached(g, pool),
+            free: pool.available(),
+        });
+        CacheStats { groups: groups.collect(), ..self.counts.clone() }
+    }
+}
