@@ -11,6 +11,9 @@ fn refused_everywhere(place: &Place, file: &str, parts: &[&str]) {
         &["plan", file],
         &["bench", file],
         &["tokenize", file, "x"],
+        &["verify", file],
+        &["gguf", "get", file],
+        &["gguf", "set", file, "general.name=x", "--force"],
     ] {
         place.run(args).failure(parts);
     }
