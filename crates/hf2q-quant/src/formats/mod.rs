@@ -1,5 +1,7 @@
-//! One file per format. An encoder is a `quantize_block` and a `LIMIT` added to the format's file, and a line in
-//! the dispatch.
+//! One file per format: layout, decoder, and what of the encoder is the format's own. Encoders share the lanes of
+//! `direct` (scales decided by the extreme values), `weighted` and `levels` (32 values, searched) and `super_block`
+//! (256 values, searched); `quantize_block` is a format's definition in scalar code. The dispatch has a line for
+//! each.
 
 pub(crate) mod bf16;
 pub(crate) mod f16;
