@@ -4,7 +4,7 @@
 //! hold values no model should have.
 //!
 //! Decoding equals the reference dequantizer of the format bit for bit and encoding the reference quantizer
-//! byte for byte. Everything here is plain serial code over slices: callers cut rows among threads.
+//! byte for byte. Everything here is serial: callers cut rows among threads.
 
 mod check;
 mod direct;
