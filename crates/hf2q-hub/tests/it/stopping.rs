@@ -1,9 +1,14 @@
 //! Ctrl-C.
 
+use std::time::Duration;
+
 use hf2q_hub::HubError;
 
 use crate::server::Reply;
 use crate::support::{Place, Repo, Told};
+
+/// Longer than anybody waits for a test: only the stop may end it.
+const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
 fn a_stopped_download_leaves_a_part_to_go_on_from_and_nothing_else() {
@@ -22,7 +27,9 @@ fn a_stopped_download_leaves_a_part_to_go_on_from_and_nothing_else() {
         .iter()
         .sum();
     let mut told = Told::stopping(move |done| done >= 50_000 + small as u64);
-    let error = place.fetch_with(place.config(&server), &mut told).unwrap_err();
+    let mut config = place.config(&server);
+    config.patience.silence = HOUR;
+    let error = place.fetch_with(config, &mut told).unwrap_err();
     assert!(matches!(error, HubError::Cancelled), "{error}");
     let tree = place.tree();
     let small = |name| format!("blobs/{}", repo.file(name).id());
@@ -49,7 +56,7 @@ fn a_stop_is_heard_while_the_hub_says_nothing_or_asks_to_wait() {
         let place = Place::new();
         let server = Repo::small().serve_with(move |_, _| reply());
         let mut config = place.config(&server);
-        config.patience.longest_pause = std::time::Duration::from_secs(300);
+        (config.patience.longest_pause, config.patience.silence) = (HOUR, HOUR);
         let mut calls = 0;
         let mut told = Told::stopping(move |_| {
             calls += 1;
