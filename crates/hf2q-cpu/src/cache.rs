@@ -180,3 +180,47 @@ impl CacheMemory {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_hold_no_more_than_codes_and_scales() {
+        for format in KvFormat::ALL {
+            for head_dim in KvFormat::TURBO_HEADS {
+                for side in [Side::Keys, Side::Values] {
+                    let layout = Layout::new(side, format, head_dim);
+                    assert_eq!(layout.bytes(), PAGE * format.bytes(head_dim), "{side:?} {}", format.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[expect(unsafe_code, reason = "blocks are given as pointers")]
+    fn a_copied_vector_is_alone_in_changing() {
+        for format in KvFormat::ALL {
+            for side in [Side::Keys, Side::Values] {
+                let layout = Layout::new(side, format, 64);
+                let from: Vec<u8> = (0..layout.bytes()).map(|i| (i * 89 + i / 251) as u8).collect();
+                let to: Vec<u8> = from.iter().map(|b| !b).collect();
+                let mut there = to.clone();
+                // SAFETY: all blocks have the bytes of the layout.
+                unsafe {
+                    layout.copy((from.as_ptr(), 13), (there.as_mut_ptr(), 42));
+                    // Back and forth within one block changes nothing.
+                    let block = there.as_mut_ptr();
+                    layout.copy((block, 42), (block, 42));
+                }
+                let changed: u32 = there.iter().zip(&to).map(|(a, b)| (a ^ b).count_ones()).sum();
+                let bits = 8 * format.bytes(64) as u32;
+                assert!(changed > bits / 4 && changed <= bits, "{side:?} {}: {changed}", format.name());
+                let mut back = from.clone();
+                // SAFETY: as above.
+                unsafe { layout.copy((there.as_ptr(), 42), (back.as_mut_ptr(), 13)) }
+                assert!(back == from, "{side:?} {}: what was copied is what was there", format.name());
+            }
+        }
+    }
+}

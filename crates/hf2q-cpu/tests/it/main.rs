@@ -1,6 +1,8 @@
 //! The backend through its public interface. What its operations compute is checked in the conformance crate.
 
 #[cfg(test)]
+mod caches;
+#[cfg(test)]
 mod errors;
 #[cfg(test)]
 mod histories;

@@ -37,6 +37,23 @@ fn neither_threads_nor_chunks_nor_instruction_sets_change_a_quantized_answer() {
 }
 
 #[test]
+fn caches_have_the_formats_that_are_asked_for() {
+    let place = Place::new();
+    let model = place.converted("tiny-dense", "q8_0");
+    for kv in ["f32", "k=tq8,v=tq6", "global:tq4;sliding:k=bf16,v=q8_0"] {
+        assert!(greedy(&place, &model, &["--kv", kv]).split_whitespace().count() > 3, "{kv}");
+    }
+    place
+        .run(&["run", &model, PROMPT, "--kv", "k=tq7"])
+        .failure(&["unknown format \"tq7\"", "f32, f16, bf16, q8_0, tq2, tq3, tq4, tq5, tq6, tq8"]);
+    // Heads of 32 in its sliding layers.
+    let narrow = bundled("../../fixtures/tiny/gemma4-dense");
+    place
+        .run(&["bench", narrow.to_str().unwrap(), "--kv", "global:tq4,sliding:k=tq3"])
+        .failure(&["keys in heads of 32 cannot be tq3", "f32, f16, bf16, q8_0"]);
+}
+
+#[test]
 fn a_seed_repeats_an_answer() {
     let place = Place::new();
     let model = place.converted("tiny-dense", "q8_0");
