@@ -13,4 +13,10 @@ mod invariance;
 #[cfg(test)]
 mod perf;
 #[cfg(test)]
+mod prefixes;
+#[cfg(test)]
 mod suite;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
+mod witness;
