@@ -109,6 +109,13 @@ fn chat_remembers_and_takes_commands() {
     let input = "Hello.\nTell me more.\n/retry\n/nonsense\n/help\n/reset\nHello.\n/exit\n";
     let ran = place.run_with_input(&["chat", &model, "-n", "8", "--temperature", "0"], input);
     assert!(ran.ok, "{ran:?}");
+    // Another answer computes one token of the prompt.
+    let all_but_one = |line: &str| {
+        let numbers: Vec<usize> =
+            line.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+        line.contains("reused") && numbers[0] == numbers[1] + 1
+    };
+    assert!(ran.stderr.lines().any(all_but_one), "{}", ran.stderr);
     for part in ["reused", "/nonsense is no command", "forget the conversation", "forgotten"] {
         assert!(ran.stderr.contains(part), "{part:?} is not in {}", ran.stderr);
     }
