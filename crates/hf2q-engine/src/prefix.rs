@@ -65,14 +65,14 @@ impl PrefixTree {
         // Every prefix that ends in a deeper page is longer.
         (0..=path.len()).rev().find_map(|depth| {
             let parent = depth.checked_sub(1).map_or(ROOT, |d| path[d]);
-            let ends = self.ends(parent, &tokens[depth * PAGE..]);
-            let hits = ends.into_iter().filter_map(|(node, common)| {
-                let len = limit.min(depth * PAGE + common);
-                let nodes = [&path[..depth], &[node]].concat();
-                let hit = Hit { nodes, len };
-                (len > depth * PAGE && self.can_continue(&hit)).then_some(hit)
-            });
-            hits.max_by_key(|hit| hit.len)
+            let ends = self.ends(parent, &tokens[depth * PAGE..]).into_iter();
+            let lens = ends.map(|(node, common)| (node, limit.min(depth * PAGE + common)));
+            let usable = lens
+                .filter(|&(node, len)| len > depth * PAGE && self.can_continue(&path[..depth], node, len));
+            let (node, len) = usable.max_by_key(|&(_, len)| len)?;
+            path.truncate(depth);
+            path.push(node);
+            Some(Hit { nodes: std::mem::take(&mut path), len })
         })
     }
 
@@ -87,10 +87,12 @@ impl PrefixTree {
         near.map(|(tokens, &node)| (node, common(tokens))).filter(|&(_, n)| n > 0).collect()
     }
 
-    fn can_continue(&self, hit: &Hit) -> bool {
-        self.groups.iter().enumerate().all(|(g, group)| {
-            let seen = hit.nodes.iter().skip(first_page(group, hit.len));
-            seen.into_iter().all(|&node| self.nodes[node].pages[g] != NO_PAGE)
+    /// Whether all is there that position `len` sees of the pages of `path` and `last`. Only windowed groups lack pages.
+    fn can_continue(&self, path: &[usize], last: usize, len: usize) -> bool {
+        let mut windowed = self.groups.iter().enumerate().filter(|(_, group)| group.window.is_some());
+        windowed.all(|(g, group)| {
+            let mut seen = path.iter().chain([&last]).skip(first_page(group, len));
+            seen.all(|&node| self.nodes[node].pages[g] != NO_PAGE)
         })
     }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hf2q_engine::{
-    Engine, EngineError, EngineOptions, Generation, LogitRows, Request, Sampler, Sampling, Work,
+    Budget, CacheOptions, Engine, EngineError, EngineOptions, Generation, LogitRows, Request, Sampler,
+    Sampling, WindowPolicy, Work,
 };
 use hf2q_gguf::Bytes;
 use hf2q_model::RecordOptions;
@@ -109,6 +110,9 @@ fn every_sequence_can_fill_its_context_whatever_the_chunk() {
 #[test]
 fn impossible_sizes_are_refused_by_name() {
     let huge = usize::MAX;
+    let with = |cache| EngineOptions { cache, ..SIZES };
+    let budget = |budget| with(CacheOptions { budget, ..SIZES.cache });
+    let drop_to = |ends| with(CacheOptions { windows: WindowPolicy::Drop { ends }, ..SIZES.cache });
     for (name, options) in [
         ("context", EngineOptions { context: 0, ..SIZES }),
         ("context", EngineOptions { context: huge, ..SIZES }),
@@ -119,6 +123,10 @@ fn impossible_sizes_are_refused_by_name() {
         ("rows", EngineOptions { rows: huge, ..SIZES }),
         ("logit_rows", EngineOptions { logit_rows: 0, ..SIZES }),
         ("logit_rows", EngineOptions { logit_rows: 49, ..SIZES }),
+        ("the cache's budget", budget(Budget::Pages(0))),
+        ("the cache's budget", budget(Budget::Pages(huge))),
+        ("the cache's budget", budget(Budget::Bytes(0))),
+        ("ends", drop_to(huge)),
     ] {
         match open(&ReferenceBackend, options).map(|_| ()) {
             Err(EngineError::Size { what, .. }) => assert_eq!(what, name, "{options:?}"),
