@@ -7,8 +7,8 @@ use hf2q_gguf::{GgufError, TensorType};
 use hf2q_quant::{BadBlock, QuantError};
 
 use crate::importance::ImportanceError;
-use crate::scales::QuantizedError;
 use crate::recipe::Recipe;
+use crate::scales::QuantizedError;
 
 /// Why a conversion stopped. No output file is left behind.
 #[derive(Debug, thiserror::Error)]

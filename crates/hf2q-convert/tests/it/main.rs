@@ -15,10 +15,10 @@ mod quantized;
 #[cfg(test)]
 mod recipes;
 #[cfg(test)]
+mod report;
+#[cfg(test)]
 mod scaled;
 #[cfg(test)]
 mod support;
-#[cfg(test)]
-mod report;
 #[cfg(test)]
 mod verify;

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use hf2q_convert::{Folder, Importance, Options, Overrides, Plan, Recipe, Record, Source, Summary, Why, report};
+use hf2q_convert::{
+    Folder, Importance, Options, Overrides, Plan, Recipe, Record, Source, Summary, Why, report,
+};
 
 use crate::args::ConvertArgs;
 use crate::{hub, load, terminal};
