@@ -48,7 +48,7 @@ fn rows_depend_on_their_history_alone() {
 }
 
 /// Toys whose heads have at least 64 values, so that every cache format takes them.
-fn wide_toys() -> Vec<(&'static str, Model)> {
+pub(crate) fn wide_toys() -> Vec<(&'static str, Model)> {
     let mut configs = toy::configs();
     configs.retain(|(_, c)| c.rope_factors.is_none() || c.architecture == Architecture::Gemma4);
     for (_, config) in &mut configs {

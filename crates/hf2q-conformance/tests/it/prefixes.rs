@@ -11,6 +11,7 @@ use hf2q_engine::{
 use hf2q_model::{Model, RecordOptions, toy};
 use hf2q_plan::{Backend, KvFormat, PAGE, Passes, Plan};
 
+use crate::cpu::wide_toys;
 use crate::support::Random;
 use crate::witness::Witness;
 
@@ -29,11 +30,12 @@ struct Cold {
 struct Subject<'a> {
     backend: &'a dyn Backend,
     model: &'a Model,
+    formats: RecordOptions,
 }
 
 impl Subject<'_> {
     fn engine(&self, cache: CacheOptions) -> Engine {
-        let recording = self.model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
+        let recording = self.model.record(&self.formats).unwrap();
         let weights = self.model.weights_for(&recording);
         let plan = Arc::new(Plan::compile(recording, Passes::ALL));
         let options =
@@ -266,8 +268,21 @@ fn toy_models_do_not_notice_what_is_shared() {
     let (engines, each) = (20, 46);
     assert!(models.len() * engines as usize * each >= 10_000);
     for (name, model) in &models {
-        let compared = run(&Subject { backend: &backend, model }, name, engines, each);
+        let subject = Subject { backend: &backend, model, formats: RecordOptions::default() };
+        let compared = run(&subject, name, engines, each);
         assert!(compared > 1000, "{name}: {compared}");
+    }
+}
+
+#[test]
+fn every_cache_format_can_be_shared() {
+    let backend = CpuBackend::new(CpuOptions { threads: 1, isa: None }).unwrap();
+    let toys = wide_toys();
+    for (i, &k) in KvFormat::ALL.iter().enumerate() {
+        let v = KvFormat::ALL[(i * 7 + 3) % KvFormat::ALL.len()];
+        let (name, model) = &toys[i % toys.len()];
+        let formats = RecordOptions { sliding: (k, v), global: (v, k) };
+        run(&Subject { backend: &backend, model, formats }, name, 4, 20);
     }
 }
 
@@ -275,7 +290,8 @@ fn toy_models_do_not_notice_what_is_shared() {
 fn no_slot_is_seen_that_is_not_of_the_history() {
     for (name, model) in toy::all(3) {
         if ["gemma4-moe", "gemma3", "llama", "llama-window"].contains(&name) {
-            run(&Subject { backend: &Witness, model: &model }, name, 100, 100);
+            let formats = RecordOptions::default();
+            run(&Subject { backend: &Witness, model: &model, formats }, name, 100, 100);
         }
     }
 }
@@ -286,7 +302,8 @@ fn turns_and_edits_compute_little_behind_a_window() {
     let mut config = toy::configs().into_iter().find(|(name, _)| *name == "llama-window").unwrap().1;
     config.layers.iter_mut().filter(|l| l.window.is_some()).for_each(|l| l.window = Some(16));
     let model = toy::build(config, 4);
-    let subject = Subject { backend: &hf2q_reference::ReferenceBackend, model: &model };
+    let formats = RecordOptions::uniform(KvFormat::F32);
+    let subject = Subject { backend: &hf2q_reference::ReferenceBackend, model: &model, formats };
     let random = &mut Random::new("turns", 1);
     let any = |random: &mut Random, n| (0..n).map(|_| random.below(150) as u32).collect::<Vec<u32>>();
     let prompt = any(random, 180);

@@ -76,9 +76,13 @@ fn what_was_of_no_use_for_longest_goes_first() {
 fn pages_in_use_are_not_evicted() {
     let mut engine = engine(&windowed(), keeping(Budget::Pages(3)));
     let ids = [0; 2].map(|_| engine.add_sequence().unwrap());
-    engine.extend(ids[0], &tokens(128, 1), LogitRows::None, |_| true).unwrap();
+    engine.extend(ids[0], &tokens(80, 1), LogitRows::None, |_| true).unwrap();
     let error = engine.extend(ids[1], &tokens(128, 2), LogitRows::None, |_| true).unwrap_err();
     assert!(matches!(error, EngineError::OutOfPages { pages: 3, .. }), "{error}");
+    // What is in use can still be shared.
+    let (third, reused) = engine.add_sequence_with_prefix(&tokens(128, 1)).unwrap();
+    assert_eq!(reused, PAGE);
+    engine.remove_sequence(third).unwrap();
     let held = engine.len(ids[1]).unwrap();
     engine.remove_sequence(ids[0]).unwrap();
     engine.extend(ids[1], &tokens(128, 2)[held..], LogitRows::None, |_| true).unwrap();
