@@ -29,13 +29,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let (heads, kv_heads, head_dim) = (options.heads, options.kv_heads, options.head_dim);
         writeln!(out, "{context} positions, {heads} heads of {head_dim} on {kv_heads}")?;
-        for t in measure_attention(&backend, &options)? {
-            let (us, rate) = (t.seconds * 1e6, t.bytes as f64 / t.seconds / 1e9);
+        let timings = measure_attention(&backend, &options)?;
+        for t in &timings {
+            let (name, us, fastest) = (t.formats.0.name(), t.seconds * 1e6, t.fastest * 1e6);
+            let (ratio, best) = (t.ratio, t.fastest / timings[0].fastest);
             writeln!(
                 out,
-                "  {:5} {us:9.1} us  {rate:6.2} GB/s  {:.3} of the first",
-                t.formats.0.name(),
-                t.ratio
+                "  {name:5} {us:9.1} us, {ratio:.3} of the first; fastest {fastest:9.1} us, {best:.3}"
             )?;
         }
     }

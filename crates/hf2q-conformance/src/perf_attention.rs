@@ -40,6 +40,8 @@ pub struct AttentionTiming {
     pub formats: (KvFormat, KvFormat),
     /// Median seconds of a layer.
     pub seconds: f64,
+    /// Seconds of a layer in the fastest round: what counts where other work disturbs most rounds.
+    pub fastest: f64,
     /// Median over the rounds of the time of this format over that of the first.
     pub ratio: f64,
     /// Bytes of the cache that a layer reads.
@@ -73,6 +75,7 @@ pub fn measure_attention(
         AttentionTiming {
             formats,
             seconds: median(seconds[i].clone()),
+            fastest: seconds[i].iter().copied().fold(f64::INFINITY, f64::min),
             ratio: median(ratios.collect()),
             bytes: options.context * options.kv_heads * vector,
         }
