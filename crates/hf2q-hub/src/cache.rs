@@ -3,9 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::content::PART;
 use crate::error::HubError;
 use crate::index;
 use crate::repository::{Repository, is_commit};
+
+/// Files that most checkpoints have; a conversion reads them, and can do without.
+const USUAL: [&str; 3] = ["tokenizer_config.json", "chat_template.jinja", "generation_config.json"];
 
 /// The folder of one repository.
 #[derive(Clone, Debug)]
@@ -46,7 +50,7 @@ impl Cache {
     }
 
     pub(crate) fn part(&self, id: &str) -> PathBuf {
-        self.dir().join("blobs").join(format!("{id}.incomplete"))
+        self.dir().join("blobs").join(format!("{id}{PART}"))
     }
 
     pub(crate) fn lock(&self, id: &str) -> PathBuf {
@@ -81,8 +85,37 @@ impl Cache {
             path.file_name().unwrap_or_default().to_string_lossy(),
             std::process::id()
         ));
-        fs::write(&new, commit).map_err(HubError::io(&new))?;
-        fs::rename(&new, &path).map_err(HubError::io(&path))
+        let written = fs::write(&new, commit).map_err(HubError::io(&new));
+        let placed = written.and_then(|()| fs::rename(&new, &path).map_err(HubError::io(&path)));
+        if placed.is_err() {
+            // The first failure is what matters.
+            let _ = fs::remove_file(&new);
+        }
+        placed
+    }
+
+    /// An empty file here says that the commit has no file of that name; Python does the same.
+    fn nothing(&self, commit: &str, name: &str) -> PathBuf {
+        self.dir().join(".no_exist").join(commit).join(name)
+    }
+
+    /// Notes which usual files a commit does not have, for [`Cache::unsure`].
+    pub(crate) fn note_absent(&self, commit: &str, listed: impl Fn(&str) -> bool) {
+        for name in USUAL.into_iter().filter(|name| !listed(name)) {
+            let path = self.nothing(commit, name);
+            if !path.exists() {
+                // Only a note depends on it, so a cache that cannot be written to is good enough.
+                let _ = path.parent().map(fs::create_dir_all);
+                let _ = fs::write(&path, "");
+            }
+        }
+    }
+
+    /// Usual files that a snapshot lacks, though the commit may have them.
+    pub(crate) fn unsure(&self, commit: &str) -> Vec<&'static str> {
+        let known =
+            |name: &str| self.snapshot(commit).join(name).is_file() || self.nothing(commit, name).exists();
+        USUAL.into_iter().filter(|name| !known(name)).collect()
     }
 
     /// Makes `name` of a commit stand for a content.
@@ -138,13 +171,8 @@ pub(crate) fn size_of(path: &Path) -> Option<u64> {
 /// What a snapshot lacks to be a checkpoint that can be converted: names of files.
 pub(crate) fn missing(folder: &Path) -> Result<Vec<String>, HubError> {
     let has = |name: &str| folder.join(name).is_file();
-    let mut missing = Vec::new();
-    if !has("config.json") {
-        missing.push("config.json".to_owned());
-    }
-    if !["tokenizer.json", "tokenizer.model", "vocab.json"].iter().any(|n| has(n)) {
-        missing.push("tokenizer.json".to_owned());
-    }
+    let needed = ["config.json", "tokenizer.json"];
+    let mut missing: Vec<String> = needed.iter().filter(|n| !has(n)).map(|n| (*n).to_owned()).collect();
     if !has(index::SINGLE) {
         if has(index::INDEX) {
             let shards = index::shards(&folder.join(index::INDEX), "the cache")?;
@@ -176,6 +204,28 @@ mod tests {
         fs::write(&file, "../../../etc").unwrap();
         assert_eq!(cache.commit_of(&repository), None);
         assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_reference_that_cannot_be_placed_leaves_nothing_behind() {
+        let root = tempfile::tempdir().unwrap();
+        let repository: Repository = "a/b".parse().unwrap();
+        let refs = root.path().join("models--a--b/refs");
+        fs::create_dir_all(refs.join("main/x")).unwrap();
+        assert!(Cache::new(root.path(), &repository).note_commit(&repository, COMMIT).is_err());
+        let names: Vec<_> = fs::read_dir(&refs).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names, ["main"]);
+    }
+
+    #[test]
+    fn no_other_file_stands_in_for_the_tokenizer() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["config.json", "tokenizer.model", "vocab.json", index::SINGLE] {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert_eq!(missing(dir.path()).unwrap(), ["tokenizer.json"]);
+        fs::write(dir.path().join("tokenizer.json"), "").unwrap();
+        assert_eq!(missing(dir.path()).unwrap(), [""; 0]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub struct HubConfig {
     pub endpoint: String,
     /// The cache folder: what Python calls `HF_HUB_CACHE`.
     pub cache: PathBuf,
-    /// Sent to the endpoint, and to no other host.
+    /// Sent to the endpoint and to no other host; over `http` only if that is this machine.
     pub token: Option<Token>,
     /// Use the cache only, open no connection.
     pub offline: bool,

@@ -4,6 +4,9 @@ use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 
 use crate::repository::is_hex;
 
+/// The name of a part is that of its content and this.
+pub(crate) const PART: &str = ".incomplete";
+
 /// How a content is named and checked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
@@ -52,6 +55,8 @@ impl Content {
         let fit = !id.is_empty()
             && id.len() <= 128
             && !id.starts_with('.')
+            // The part of another content is called so, on some disks in any case of letters.
+            && !id.to_ascii_lowercase().ends_with(PART)
             && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
         let tag = || fit.then(|| Self { id: id.to_owned(), kind: Kind::Tag, bytes });
         Self::sha256(id, bytes).or_else(|| Self::git(id, bytes)).or_else(tag)
@@ -122,9 +127,21 @@ mod tests {
     #[test]
     fn tags_become_names_of_files_or_nothing() {
         assert_eq!(Content::tagged("W/\"a-b_c.1\"", 1).unwrap().id, "a-b_c.1");
+        assert_eq!(Content::tagged("incomplete", 1).unwrap().id, "incomplete");
         assert_eq!(Content::tagged(&"a".repeat(40), 1).unwrap().kind, Kind::Git);
         assert_eq!(Content::tagged(&format!("\"{}\"", "a".repeat(64)), 1).unwrap().kind, Kind::Sha256);
-        for bad in ["", "\"\"", "../x", ".x", "a/b", "a b", "a\u{0}", &"x".repeat(129)] {
+        for bad in [
+            "",
+            "\"\"",
+            "../x",
+            ".x",
+            "a/b",
+            "a b",
+            "a\u{0}",
+            "x.incomplete",
+            "\"x.Incomplete\"",
+            &"x".repeat(129),
+        ] {
             assert_eq!(Content::tagged(bad, 1), None, "{bad:?}");
         }
         assert_eq!(Content::sha256(&"A".repeat(64), 1), None);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::text::{bytes, shown, some};
+use crate::text::{address, bytes, shown, some};
 
 /// Why a repository is not to be had. Each says what was found, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -16,13 +16,11 @@ pub enum HubError {
         /// What is wrong.
         why: &'static str,
     },
-    /// The endpoint is not a URL, or certificates cannot be read.
-    #[error("{setting} is {}: {why}", shown(value))]
+    /// The endpoint is not a URL, or certificates cannot be read. Its value is not told where it may hold a password.
+    #[error("{setting}: {}", shown(why))]
     Setting {
         /// Which.
         setting: &'static str,
-        /// Its value.
-        value: String,
         /// What is wrong.
         why: String,
     },
@@ -72,7 +70,7 @@ pub enum HubError {
         message: String,
     },
     /// Any other refusal.
-    #[error("{}: HTTP status {status}{}", shown(url), said(message))]
+    #[error("{}: HTTP status {status}{}", address(url), said(message))]
     Status {
         /// What was asked for.
         url: String,
@@ -84,7 +82,7 @@ pub enum HubError {
     /// The hub did not answer, or not to the end.
     #[error(
         "{}: {} (tried {attempts} times); the same command goes on where this one ended",
-        shown(url),
+        address(url),
         shown(why)
     )]
     Unreachable {
@@ -96,7 +94,10 @@ pub enum HubError {
         attempts: u32,
     },
     /// The connection cannot be trusted.
-    #[error("{}: {why}; where a company looks into TLS, name its certificates in SSL_CERT_FILE", shown(url))]
+    #[error(
+        "{}: {why}; where a company looks into TLS, name its certificates in SSL_CERT_FILE",
+        address(url)
+    )]
     Tls {
         /// What was asked for.
         url: String,
@@ -104,17 +105,17 @@ pub enum HubError {
         why: String,
     },
     /// A redirect that is not followed.
-    #[error("{} redirects to {:?}: {why}", shown(url), shown(target))]
+    #[error("{} redirects to {:?}: {why}", address(url), address(target))]
     Redirect {
         /// What was asked for.
         url: String,
-        /// Where it leads.
+        /// Where it leads, less a query and a user name.
         target: String,
         /// Why it is not followed.
         why: &'static str,
     },
     /// An answer or a file that is not what it should be.
-    #[error("{}: {why}", shown(of))]
+    #[error("{}: {why}", address(of))]
     Malformed {
         /// A URL or a file.
         of: String,
@@ -122,7 +123,7 @@ pub enum HubError {
         why: String,
     },
     /// An answer or a file beyond what is read into memory.
-    #[error("{}: larger than {}, which nothing of its kind is", shown(of), bytes(*limit))]
+    #[error("{}: larger than {}, which nothing of its kind is", address(of), bytes(*limit))]
     TooLarge {
         /// A URL or a file.
         of: String,

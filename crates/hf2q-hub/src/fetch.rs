@@ -51,12 +51,13 @@ impl Hub {
 
     /// The folder of a repository: from the cache, as far as it is there, else loaded.
     ///
-    /// Branches and tags are looked up at the hub each time, unless it is offline; a whole commit hash is not, once it
-    /// is complete. If the hub is away or refuses and the cache has the revision, that stands in, with a note.
+    /// The hub is asked each time which files there are, also for a whole commit hash, of which another program may
+    /// have loaded a part. If it is away or refuses and the cache has the revision, that stands in, with a note; so it
+    /// does without being asked where the configuration says offline.
     pub fn fetch(&self, repository: &Repository, progress: &mut dyn Progress) -> Result<Snapshot, HubError> {
         let cache = Cache::new(&self.config.cache, repository);
         if self.config.offline {
-            return offline(&cache, repository);
+            return offline(&cache, repository, progress);
         }
         let (events, receiver) = channel();
         let signals = Signals::new(events);
@@ -132,13 +133,28 @@ fn cached(cache: &Cache, repository: &Repository) -> Result<Result<String, Strin
     Ok(if missing.is_empty() { Ok(commit) } else { Err(format!("{} is missing", missing.join(", "))) })
 }
 
-fn offline(cache: &Cache, repository: &Repository) -> Result<Snapshot, HubError> {
+/// What may be missing of a snapshot that was not compared with the hub's listing.
+fn doubts(cache: &Cache, commit: &str) -> Option<String> {
+    let names = cache.unsure(commit);
+    (!names.is_empty()).then(|| {
+        format!("The cache has no {} of commit {commit}; the repository may have it", names.join(", "))
+    })
+}
+
+fn offline(
+    cache: &Cache,
+    repository: &Repository,
+    progress: &mut dyn Progress,
+) -> Result<Snapshot, HubError> {
     let missing = |why| HubError::NotCached {
         repository: repository.id().to_owned(),
         cache: cache.root().to_owned(),
         why,
     };
     let commit = cached(cache, repository)?.map_err(missing)?;
+    if let Some(doubts) = doubts(cache, &commit) {
+        progress.note(&doubts);
+    }
     Ok(Snapshot { folder: cache.snapshot(&commit), commit, loaded: 0 })
 }
 
@@ -147,13 +163,13 @@ impl Work<'_> {
         // A damaged snapshot is loaded again.
         let cached = cached(self.cache, self.repository).ok().and_then(Result::ok);
         let standing = |commit: String| Snapshot { folder: self.cache.snapshot(&commit), commit, loaded: 0 };
-        if let (Some(commit), Some(_)) = (&cached, self.repository.commit()) {
-            return Ok(standing(commit.clone()));
-        }
         match (self.listing(cached.is_some()), cached) {
             (Ok(listing), _) => self.bring(&listing),
             (Err(error), Some(commit)) if error.leaves_the_cache() => {
                 self.signals.note(format!("{error}\nUsing commit {commit} from the cache"));
+                if let Some(doubts) = doubts(self.cache, &commit) {
+                    self.signals.note(doubts);
+                }
                 Ok(standing(commit))
             }
             (Err(error), _) => Err(error),
@@ -191,6 +207,7 @@ impl Work<'_> {
             }
             self.cache.note_commit(self.repository, commit)?;
         }
+        self.cache.note_absent(commit, |name| listing.files.iter().any(|f| f.name == name));
         Ok(Snapshot { folder, commit: commit.to_owned(), loaded })
     }
 

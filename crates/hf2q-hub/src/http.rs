@@ -1,16 +1,18 @@
 //! Asking the hub: redirects, the token, limits.
 
 use std::io::Read;
+use std::net::IpAddr;
 
 use ureq::http::{HeaderMap, Method, Request, Uri};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
-use crate::config::HubConfig;
+use crate::config::{HubConfig, Token};
 use crate::error::HubError;
 use crate::refusal::{self, Asked, Asker, Refusal};
 use crate::repository::Repository;
 use crate::retry::{Signals, Trouble};
+use crate::text::address;
 
 /// The hub needs two at most: a renamed repository, then the storage.
 const MOST_REDIRECTS: usize = 5;
@@ -24,7 +26,8 @@ pub(crate) struct Client<'a> {
     /// Without a slash at its end.
     endpoint: String,
     origin: Origin,
-    config: &'a HubConfig,
+    /// `None` also where it would go in the clear.
+    token: Option<&'a Token>,
     repository: &'a Repository,
     signals: &'a Signals,
 }
@@ -62,6 +65,12 @@ impl Origin {
         let host = uri.host().filter(|h| !h.is_empty())?.to_ascii_lowercase();
         Some(Self { secure, host, port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }) })
     }
+
+    /// Whether what is sent there passes no network in the clear.
+    fn keeps_secrets(&self) -> bool {
+        let host = self.host.trim_start_matches('[').trim_end_matches(']');
+        self.secure || host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    }
 }
 
 impl<'a> Client<'a> {
@@ -73,12 +82,21 @@ impl<'a> Client<'a> {
         let endpoint = config.endpoint.trim_end_matches('/').to_owned();
         let bad = || HubError::Setting {
             setting: "the hub's endpoint (HF_ENDPOINT)",
-            value: config.endpoint.clone(),
-            why: "expected a URL such as https://huggingface.co".to_owned(),
+            why: "expected a URL such as https://huggingface.co, without user name, password and query"
+                .to_owned(),
         };
         let uri: Uri = endpoint.parse().map_err(|_| bad())?;
-        let origin = Origin::of(&uri).filter(|_| uri.query().is_none()).ok_or_else(bad)?;
-        Ok(Self { agent: agent(config)?, endpoint, origin, config, repository, signals })
+        // Messages show the endpoint: nothing that may be secret is taken.
+        let plain = !has_user(&uri) && !endpoint.contains(['?', '#']);
+        let origin = Origin::of(&uri).filter(|_| plain).ok_or_else(bad)?;
+        let token = config.token.as_ref().filter(|_| origin.keeps_secrets());
+        if config.token.is_some() && token.is_none() {
+            signals.note(format!(
+                "The token is not sent to {}, where others could read it on the way; use https",
+                address(&endpoint)
+            ));
+        }
+        Ok(Self { agent: agent(config)?, endpoint, origin, token, repository, signals })
     }
 
     /// Ends every request that is under way.
@@ -115,7 +133,7 @@ impl<'a> Client<'a> {
 
     fn ask(&self, method: &Method, url: &str, from: u64, asked: Asked) -> Result<Answer, Trouble> {
         let redirect =
-            |target: &str, why| HubError::Redirect { url: url.to_owned(), target: target.to_owned(), why };
+            |target: &str, why| HubError::Redirect { url: url.to_owned(), target: address(target), why };
         let mut etag = None;
         let mut target: Uri = url.parse().map_err(|_| redirect(url, "it is not a URL"))?;
         for _ in 0..=MOST_REDIRECTS {
@@ -157,7 +175,7 @@ impl<'a> Client<'a> {
         if from > 0 {
             request = request.header("range", format!("bytes={from}-"));
         }
-        if let Some(token) = &self.config.token
+        if let Some(token) = self.token
             && Origin::of(target).as_ref() == Some(&self.origin)
         {
             request = request.header("authorization", token.bearer());
@@ -184,6 +202,11 @@ impl<'a> Client<'a> {
                 Trouble::passing(error.to_string())
             }
             ureq::Error::ConnectProxyFailed(why) => Trouble::passing(format!("the proxy refuses: {why}")),
+            // Its words are the address, which may be a signed link.
+            ureq::Error::BadUri(_) => {
+                HubError::Malformed { of: url.to_owned(), why: "it leads to what is no URL".to_owned() }
+                    .into()
+            }
             other => HubError::Malformed { of: url.to_owned(), why: other.to_string() }.into(),
         }
     }
@@ -202,7 +225,7 @@ impl<'a> Client<'a> {
             repository: self.repository.id(),
             revision: self.repository.revision(),
             endpoint: &self.endpoint,
-            signed_in: self.config.token.is_some(),
+            signed_in: self.token.is_some(),
         };
         Refusal { asked, url, status, code, message, wait, elsewhere }.trouble(&asker)
     }
@@ -244,11 +267,15 @@ fn certificates(path: &std::path::Path) -> Result<RootCerts, HubError> {
     if certificates.is_empty() {
         return Err(HubError::Setting {
             setting: "the file of certificates (SSL_CERT_FILE)",
-            value: path.display().to_string(),
-            why: "it holds no certificate in PEM form".to_owned(),
+            why: format!("{} holds no certificate in PEM form", path.display()),
         });
     }
     Ok(RootCerts::from(certificates))
+}
+
+/// Whether a URL has a user name, perhaps with a password.
+fn has_user(uri: &Uri) -> bool {
+    uri.authority().is_some_and(|a| a.as_str().contains('@'))
 }
 
 /// Where a redirect leads. A secure connection is not left for an open one.
@@ -263,7 +290,7 @@ fn follow(from: &Uri, location: &str) -> Result<Uri, &'static str> {
     };
     let target: Uri = absolute.parse().map_err(|_| "that is not a URL")?;
     let origin = Origin::of(&target).ok_or("only http and https are followed")?;
-    if target.authority().is_some_and(|a| a.as_str().contains('@')) {
+    if has_user(&target) {
         return Err("a URL with a user name is not followed");
     }
     if !origin.secure && scheme == "https" {
@@ -291,6 +318,29 @@ mod tests {
             ["http://hub.co/c", "file:///etc/passwd", "", "c", "https://u:p@hub.co/", "https:///x", "a b"]
         {
             assert!(to(hub, bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn secrets_go_to_secure_and_near_hosts_only() {
+        let keeps = |text: &str| Origin::of(&text.parse().unwrap()).unwrap().keeps_secrets();
+        for near in [
+            "https://hub.co",
+            "http://localhost:8080",
+            "http://127.0.0.1:1",
+            "http://127.1.2.3",
+            "http://[::1]:80",
+        ] {
+            assert!(keeps(near), "{near}");
+        }
+        for far in [
+            "http://hub.co",
+            "http://localhost.hub.co",
+            "http://127.0.0.1.hub.co",
+            "http://10.0.0.1",
+            "http://[::2]",
+        ] {
+            assert!(!keeps(far), "{far}");
         }
     }
 

@@ -10,6 +10,7 @@
 //!                         blobs/HASH.incomplete   a part; the next attempt goes on where it ends
 //!                         refs/REVISION           the commit a branch or tag stood at
 //!                         snapshots/COMMIT/NAME   links to the contents
+//!                         .no_exist/COMMIT/NAME   the commit has no such file
 //! CACHE/.locks/models--ORG--NAME/HASH.lock        held while a content is loaded
 //! ```
 //!
@@ -17,7 +18,7 @@
 //! download leaves `.incomplete` files and whole contents, never a folder that looks complete and is not.
 //!
 //! What the server says is not trusted: names, hashes, sizes and redirects are checked before use. The token goes to
-//! the configured endpoint alone. This crate reads no environment, except that `ureq` looks for a proxy there if
+//! the configured endpoint alone, and passes no network in the clear. This crate reads no environment, except that `ureq` looks for a proxy there if
 //! [`HubConfig::environment_proxy`] says so.
 
 #![forbid(unsafe_code)]

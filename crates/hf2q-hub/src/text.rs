@@ -12,6 +12,15 @@ pub(crate) fn shown(text: &str) -> String {
     if cut { text + "…" } else { text }
 }
 
+/// A URL for a message, less what may be secret in it: user name and password, and the query of a signed link.
+pub(crate) fn address(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("//") else { return shown(url) };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    shown(&format!("{scheme}//{host}{path}"))
+}
+
 /// Characters that change the order in which others are shown.
 fn is_bidi(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -56,6 +65,21 @@ mod tests {
     fn foreign_text_cannot_steer_a_terminal() {
         assert_eq!(shown("a\u{1b}[2J\u{202e}b"), "a\\u{1b}[2J\\u{202e}b");
         assert_eq!(shown(&"x".repeat(300)).chars().count(), SHOWN + 1);
+    }
+
+    #[test]
+    fn addresses_are_shown_without_secrets() {
+        for (url, expected) in [
+            ("https://u:p@cdn.co:1/a/b@c?Signature=x", "https://cdn.co:1/a/b@c"),
+            ("//u@cdn.co", "//cdn.co"),
+            ("http://hub#x", "http://hub"),
+            ("/a?x", "/a"),
+            ("org/model: model.safetensors.index.json", "org/model: model.safetensors.index.json"),
+            ("", ""),
+        ] {
+            assert_eq!(address(url), expected, "{url}");
+        }
+        assert_eq!(address("http://a/\u{1b}"), "http://a/\\u{1b}");
     }
 
     #[test]

@@ -29,6 +29,24 @@ fn offline_finds_what_is_there_and_opens_no_connection() {
 }
 
 #[test]
+fn offline_tells_of_usual_files_that_may_exist() {
+    let (repo, place) = (Repo::small(), Place::new());
+    let server = repo.serve();
+    let folder = place.fetch(&server).unwrap().folder;
+    let mut config = place.config(&server);
+    config.offline = true;
+    // The listing said that there is no chat_template.jinja and no generation_config.json.
+    let mut told = Told::default();
+    place.fetch_with(config.clone(), &mut told).unwrap();
+    assert_eq!(told.notes, Vec::<String>::new());
+    std::fs::remove_file(folder.join("tokenizer_config.json")).unwrap();
+    std::fs::remove_file(place.path(&format!(".no_exist/{COMMIT}/chat_template.jinja"))).unwrap();
+    place.fetch_with(config, &mut told).unwrap();
+    assert_eq!(told.notes.len(), 1);
+    assert!(told.notes[0].contains("no tokenizer_config.json, chat_template.jinja of"), "{:?}", told.notes);
+}
+
+#[test]
 fn the_cache_stands_in_for_a_hub_that_is_away() {
     let place = Place::new();
     let online = place.fetch(&Repo::small().serve()).unwrap();

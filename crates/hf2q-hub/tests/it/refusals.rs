@@ -107,6 +107,21 @@ fn the_token_goes_to_the_hub_alone() {
     }
 }
 
+/// Where `0.0.0.0` reaches this machine, though it is none of its own addresses.
+#[cfg(unix)]
+#[test]
+fn the_token_does_not_travel_in_the_clear() {
+    let (server, place) = (Repo::small().serve(), Place::new());
+    let mut config = signed_in(place.config(&server));
+    config.endpoint = server.url().replace("127.0.0.1", "0.0.0.0");
+    let mut told = Told::default();
+    place.fetch_with(config, &mut told).unwrap();
+    assert_eq!(server.requests().len(), 5);
+    assert!(server.requests().iter().all(|r| r.header("authorization").is_none()));
+    let notes: Vec<&String> = told.notes.iter().filter(|n| n.contains("token is not sent")).collect();
+    assert!(notes.len() == 1 && !notes[0].contains(TOKEN), "{:?}", told.notes);
+}
+
 #[test]
 fn a_link_to_a_storage_that_has_expired_is_made_anew() {
     let repo = Arc::new(Repo::small());
@@ -134,7 +149,8 @@ fn redirects_that_lead_nowhere_end() {
         ("file:///etc/passwd", "not a URL"),
         ("ftp://x/", "only http"),
         ("", "not"),
-        ("http://u:p@x/", "user name"),
+        ("http://u:p@x/?Signature=s3cret", "user name"),
+        ("/org/model/resolve/loop?Signature=s3cret", "too many"),
     ] {
         let server = Repo::small().serve_with(move |request, honest| {
             if request.target.contains("/resolve/") {
@@ -145,6 +161,8 @@ fn redirects_that_lead_nowhere_end() {
         });
         let error = fetch(&server, false).unwrap_err();
         assert!(matches!(error, HubError::Redirect { .. }) && error.to_string().contains(why), "{error}");
+        let told = format!("{error} {error:?}");
+        assert!(!told.contains("u:p") && !told.contains("s3cret"), "{told}");
         assert!(server.requests().len() < 60);
     }
 }
@@ -153,11 +171,23 @@ fn redirects_that_lead_nowhere_end() {
 fn an_endpoint_that_is_no_url_is_told() {
     let place = Place::new();
     let server = Repo::small().serve();
-    for endpoint in ["", "huggingface.co", "ftp://x", "http://", "https://x?y"] {
+    for endpoint in [
+        "",
+        "huggingface.co",
+        "ftp://x",
+        "http://",
+        "https://x?y",
+        "https://x?",
+        "https://x#y",
+        "http://user:s3cret@127.0.0.1:9",
+        "user:s3cret@x",
+    ] {
         let mut config = place.config(&server);
         config.endpoint = endpoint.to_owned();
         let error = place.fetch_with(config, &mut Told::default()).unwrap_err();
         assert!(matches!(error, HubError::Setting { .. }), "{endpoint}: {error}");
+        let told = format!("{error} {error:?}");
+        assert!(told.contains("HF_ENDPOINT") && !told.contains("s3cret"), "{told}");
     }
     let mut config = place.config(&server);
     config.certificates = Some(place.path("absent.pem"));

@@ -25,6 +25,9 @@ fn what_a_conversion_needs_lies_as_python_lays_it() {
         assert_eq!(link, Path::new("../../blobs").join(file.id()), "{name}");
         expected.extend([format!("snapshots/{COMMIT}/{name}"), format!("blobs/{}", file.id())]);
     }
+    for name in ["chat_template.jinja", "generation_config.json"] {
+        expected.push(format!(".no_exist/{COMMIT}/{name}"));
+    }
     expected.sort();
     assert_eq!(place.tree(), expected);
     assert_eq!(std::fs::read_to_string(place.path("refs/main")).unwrap(), COMMIT);
@@ -35,7 +38,7 @@ fn what_a_conversion_needs_lies_as_python_lays_it() {
 }
 
 #[test]
-fn a_branch_is_looked_up_again_and_a_commit_is_not() {
+fn a_revision_is_looked_up_again_and_its_files_are_not() {
     let (repo, place) = (Repo::small(), Place::new());
     let server = repo.serve();
     let first = place.fetch(&server).unwrap();
@@ -45,10 +48,20 @@ fn a_branch_is_looked_up_again_and_a_commit_is_not() {
     let targets: Vec<String> = server.requests().into_iter().map(|r| r.target).collect();
     assert_eq!(targets, ["/api/models/org/model/revision/main?blobs=true"]);
     server.forget();
-    let third =
-        place.fetch_with(place.config(&server), &mut Told::of(&format!("org/model@{COMMIT}"))).unwrap();
+    let pinned = format!("org/model@{COMMIT}");
+    let third = place.fetch_with(place.config(&server), &mut Told::of(&pinned)).unwrap();
     assert_eq!(third, second);
-    assert_eq!(server.requests().len(), 0);
+    assert_eq!(server.requests().len(), 1);
+    // Another program may have loaded a part of it.
+    std::fs::remove_file(first.folder.join("tokenizer_config.json")).unwrap();
+    place.fetch_with(place.config(&server), &mut Told::of(&pinned)).unwrap();
+    assert!(first.folder.join("tokenizer_config.json").exists());
+    // The hub is away.
+    let mut config = place.config(&server);
+    config.endpoint = "http://127.0.0.1:9".to_owned();
+    let mut told = Told::of(&pinned);
+    assert_eq!(place.fetch_with(config, &mut told).unwrap(), second);
+    assert!(told.notes.len() == 1 && told.notes[0].contains("from the cache"), "{:?}", told.notes);
 }
 
 #[test]
