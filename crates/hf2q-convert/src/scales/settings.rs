@@ -90,11 +90,18 @@ impl Quantization {
     }
 }
 
-/// Whether a name is that of a pattern, in which `*` is any text.
+/// Whether a name is that of a pattern, in which `*` is any text. What is between two `*` may be taken where it
+/// first occurs: that leaves the most for the rest. So no pattern takes longer than its pieces take to be found.
 fn is_match(pattern: &str, name: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(name) = name.strip_prefix(start) else { return false };
-    name.char_indices().map(|(at, _)| at).chain([name.len()]).any(|at| is_match(rest, &name[at..]))
+    let (between, end) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let inner = name.strip_prefix(start).and_then(|name| name.strip_suffix(end));
+    let Some(mut inner) = inner else { return false };
+    for piece in between.split('*') {
+        let Some((_, rest)) = inner.split_once(piece) else { return false };
+        inner = rest;
+    }
+    true
 }
 
 #[cfg(test)]
@@ -175,5 +182,50 @@ mod tests {
             assert!(!settings.leaves_out(name), "{name}");
         }
         assert!(!Quantization::default().leaves_out("lm_head.weight"));
+    }
+
+    #[test]
+    fn stars_are_any_text() {
+        let is_match_slowly = |pattern: &str, name: &str| {
+            // Which beginnings of the pattern match which beginnings of the name, one letter after the other.
+            let mut ends = vec![false; name.len() + 1];
+            ends[0] = true;
+            for letter in pattern.bytes() {
+                let mut next = vec![false; name.len() + 1];
+                for at in 0..ends.len() {
+                    let is_next = at > 0 && ends[at - 1] && name.as_bytes()[at - 1] == letter;
+                    let is_star = letter == b'*' && (ends[at] || at > 0 && next[at - 1]);
+                    next[at] = is_next || is_star;
+                }
+                ends = next;
+            }
+            ends[name.len()]
+        };
+        let texts = |letters: [char; 3]| {
+            let mut texts = vec![String::new()];
+            for from in 0..121 {
+                texts.extend(letters.map(|letter| format!("{}{letter}", texts[from])));
+            }
+            texts
+        };
+        for pattern in texts(['a', 'b', '*']) {
+            for name in texts(['a', 'b', 'c']) {
+                assert_eq!(is_match(&pattern, &name), is_match_slowly(&pattern, &name), "{pattern} {name}");
+            }
+        }
+        for (pattern, name, expected) in
+            [("ab*bc", "abc", false), ("ab*bc", "abbc", true), ("*é*", "né.w", true), ("é*é", "é", false)]
+        {
+            assert_eq!(is_match(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn many_stars_take_no_time() {
+        let config = json!({"quantization_config": {"ignore": ["**************Z", "*a".repeat(500) + "*Z"]}});
+        let settings = read(&config).unwrap();
+        assert!(!settings.leaves_out(&format!("model.{}.weight", "a".repeat(10_000))));
+        assert!(!settings.leaves_out("model.layers.0.mlp.down_proj.weight"));
+        assert!(settings.leaves_out("model.layers.0.Z.weight"));
     }
 }
