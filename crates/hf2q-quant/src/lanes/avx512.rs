@@ -9,7 +9,7 @@ use super::{LANES, Routine, Simd};
 #[inline(always)]
 #[expect(unsafe_code, reason = "a function with target features")]
 pub(super) fn enter<R: Routine<Avx512>>(proof: Avx512, routine: R) -> R::Output {
-    // SAFETY: the proof exists only where detection found the features.
+    // SAFETY: the proof exists only where detection found the features below, and those that they imply.
     unsafe { run(proof, routine) }
 }
 

@@ -16,7 +16,7 @@ pub(crate) enum Isa {
     Portable,
 }
 
-/// Proof that the processor has AVX-512 F, BW, DQ and VL.
+/// Proof that the processor has AVX-512 F, BW, DQ and VL, and what they imply: AVX2 and FMA.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Avx512(());
@@ -32,7 +32,9 @@ impl Avx512 {
         let has = std::arch::is_x86_feature_detected!("avx512f")
             && std::arch::is_x86_feature_detected!("avx512bw")
             && std::arch::is_x86_feature_detected!("avx512dq")
-            && std::arch::is_x86_feature_detected!("avx512vl");
+            && std::arch::is_x86_feature_detected!("avx512vl")
+            && std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("fma");
         has.then_some(Self(()))
     }
 }
