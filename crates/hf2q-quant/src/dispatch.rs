@@ -47,6 +47,9 @@ pub fn dequantize(ty: TensorType, src: &[u8], dst: &mut [f32]) -> Result<(), Qua
 /// Encodes values as whole blocks of `ty` and appends them to `dst`, byte for byte what the format's reference
 /// quantizer writes. Blocks do not depend on each other, so rows may be encoded in any grouping.
 ///
+/// Two exceptions are deliberate: an exponent of `mxfp4` that wraps around to the one that means NaN becomes 0, and
+/// values for which the reference writes a scale that is NaN or infinite are refused.
+///
 /// # Errors
 /// [`QuantError::EncodeUnsupported`], [`QuantError::RaggedValues`], or for the first value that cannot be kept
 /// [`QuantError::NotFinite`], [`QuantError::TooLarge`] or [`QuantError::ScaleOverflow`]; `dst` is then untouched.

@@ -4,7 +4,15 @@
 //! hold values no model should have.
 //!
 //! Decoding equals the reference dequantizer of the format bit for bit and encoding the reference quantizer
-//! byte for byte. Everything here is serial: callers cut rows among threads.
+//! byte for byte, with three exceptions where the reference would lose values that it was given:
+//!
+//! * A block whose importance is all zero is encoded as without importance, in all formats but `q4_1` and `q5_1`,
+//!   where the reference keeps its values.
+//! * An exponent of `mxfp4` of -1 wraps around to 255, which means NaN, in the reference. Here it becomes 0, the
+//!   smallest there is.
+//! * Values for which the reference writes a scale that is NaN or infinite are refused.
+//!
+//! Everything here is serial: callers cut rows among threads.
 
 mod check;
 mod direct;
