@@ -1,6 +1,6 @@
 //! A piece of a text goes through the model.
 
-use hf2q_engine::{Engine, LogitRows, SequenceId, Work};
+use hf2q_engine::{Engine, EngineError, LogitRows, SequenceId, Work};
 use hf2q_plan::Observer;
 
 use crate::error::ObserveError;
@@ -35,8 +35,17 @@ pub fn read_chunk(
     }
     let sequence = engine.add_sequence()?;
     let result = run(engine, sequence, &ids, how, (observer, go_on));
-    engine.remove_sequence(sequence)?;
-    result
+    first_error(result, engine.remove_sequence(sequence))
+}
+
+/// What a step says went wrong explains more than that its sequence cannot be removed after that.
+fn first_error<T>(
+    result: Result<T, ObserveError>,
+    removed: Result<(), EngineError>,
+) -> Result<T, ObserveError> {
+    let found = result?;
+    removed?;
+    Ok(found)
 }
 
 fn run(
@@ -75,4 +84,23 @@ fn run(
         at = end;
     }
     Ok(Some(likelihood))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_is_reported() {
+        let step = || ObserveError::Engine(EngineError::EmptyPrompt);
+        let removal = || EngineError::TooManySequences { max: 1 };
+        for (result, removed, expected) in [
+            (Err(step()), Err(removal()), Err(step().to_string())),
+            (Err(step()), Ok(()), Err(step().to_string())),
+            (Ok(7), Err(removal()), Err(removal().to_string())),
+            (Ok(7), Ok(()), Ok(7)),
+        ] {
+            assert_eq!(first_error(result, removed).map_err(|error| error.to_string()), expected);
+        }
+    }
 }
