@@ -243,18 +243,47 @@ fn part_metadata(content: &Content, number: u16, count: u16) -> Metadata {
     metadata
 }
 
-/// Gives finished files their names, the first file's last. If one cannot be given, the files that have theirs are removed.
+/// What becomes of a file that has a name which is to be given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Taken {
+    /// It is replaced.
+    Replaced,
+    /// It stays and the name is not given, even if it was free a moment ago.
+    Kept,
+}
+
+/// [`name_each`] where files that are there are replaced.
 pub(crate) fn name_all(files: Vec<TempPath>, paths: &[PathBuf]) -> Result<(), GgufError> {
+    name_each(files, paths, Taken::Replaced)
+}
+
+/// Gives finished files their names, the first file's last. If one cannot be given, the files that have theirs are removed.
+pub(crate) fn name_each(files: Vec<TempPath>, paths: &[PathBuf], taken: Taken) -> Result<(), GgufError> {
     for (i, temporary) in files.into_iter().enumerate().rev() {
-        if let Err(error) = temporary.persist(&paths[i]) {
+        if let Err(error) = name(temporary, &paths[i], taken) {
             for named in &paths[i + 1..] {
                 // The first error is the one to report.
                 let _ = fs::remove_file(named);
             }
-            return Err(io_error(&paths[i], "rename the finished file to it")(error.error));
+            return Err(error);
         }
     }
     Ok(())
+}
+
+fn name(temporary: TempPath, path: &Path, taken: Taken) -> Result<(), GgufError> {
+    let named = match taken {
+        Taken::Replaced => temporary.persist(path),
+        Taken::Kept => temporary.persist_noclobber(path).or_else(|error| {
+            // Not every file system can do both at once; then looking just before has to do.
+            let is_free = path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+            if is_free { error.path.persist(path) } else { Err(error) }
+        }),
+    };
+    named.map_err(|error| match taken {
+        Taken::Kept if path.symlink_metadata().is_ok() => GgufError::OutputExists { path: path.to_owned() },
+        _ => io_error(path, "rename the finished file to it")(error.error),
+    })
 }
 
 /// The folder of a file.

@@ -16,7 +16,7 @@ use crate::metadata::Metadata;
 use crate::same::same_file;
 use crate::split::{SplitKeys, SplitName};
 use crate::value::Value;
-use crate::write::{folder, name_all, sync_folder, temporary};
+use crate::write::{Taken, folder, name_each, sync_folder, temporary};
 
 use frame::Frame;
 pub use frame::FramedTensor;
@@ -193,7 +193,7 @@ impl Edit {
         output: Option<&Path>,
         advance: &mut dyn FnMut(u64, u64) -> bool,
     ) -> Result<Vec<PathBuf>, GgufError> {
-        let outputs = self.outputs(output)?;
+        let (outputs, taken) = self.outputs(output)?;
         let header = self.frame.header(&self.edited);
         let mut total = header.len() as u64 + self.frame.data_bytes();
         for path in &self.paths[1..outputs.len()] {
@@ -204,14 +204,14 @@ impl Edit {
         for (from, to) in self.paths.iter().zip(&outputs).skip(1) {
             finished.push(whole_file(from, to, &mut copy)?);
         }
-        name_all(finished, &outputs)?;
+        name_each(finished, &outputs, taken)?;
         sync_folder(folder(&outputs[0]));
         Ok(outputs)
     }
 
-    /// Where to write, in the order of the files.
-    fn outputs(&self, output: Option<&Path>) -> Result<Vec<PathBuf>, GgufError> {
-        let Some(output) = output else { return Ok(self.paths[..1].to_vec()) };
+    /// Where to write, in the order of the files. Only the original is replaced.
+    fn outputs(&self, output: Option<&Path>) -> Result<(Vec<PathBuf>, Taken), GgufError> {
+        let Some(output) = output else { return Ok((self.paths[..1].to_vec(), Taken::Replaced)) };
         let outputs = match self.paths.len() {
             1 => vec![output.to_owned()],
             // A set has at most as many files as fit its keys' 16 bits.
@@ -220,12 +220,12 @@ impl Edit {
         let is_own = |(path, own): (&PathBuf, &PathBuf)| same_file(path, own);
         if outputs.iter().zip(&self.paths).all(is_own) {
             // The other files of the set are there already.
-            return Ok(outputs[..1].to_vec());
+            return Ok((outputs[..1].to_vec(), Taken::Replaced));
         }
         if let Some(path) = outputs.iter().find(|path| path.symlink_metadata().is_ok()) {
             return Err(GgufError::OutputExists { path: path.clone() });
         }
-        Ok(outputs)
+        Ok((outputs, Taken::Kept))
     }
 
     fn edited_file(&self, to: &Path, header: &[u8], copy: &mut Copy<'_>) -> Result<TempPath, GgufError> {

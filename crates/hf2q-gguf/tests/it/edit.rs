@@ -253,6 +253,39 @@ fn stopping_or_failing_leaves_the_original_and_nothing_else() {
     assert_eq!(names(dir.path()), ["m.gguf"]);
 }
 
+#[test]
+fn an_output_that_appears_meanwhile_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = written(dir.path());
+    let output = dir.path().join("out.gguf");
+    let mut edit = Edit::open(&path).unwrap();
+    edit.set("general.name", Value::from("after")).unwrap();
+    let late = edit.write(Some(&output), &mut |_, _| {
+        fs::write(&output, "another program's").unwrap();
+        true
+    });
+    assert!(matches!(&late, Err(GgufError::OutputExists { path }) if *path == output), "{late:?}");
+    assert_eq!(fs::read(&output).unwrap(), b"another program's");
+    assert_eq!(names(dir.path()), ["m.gguf", "out.gguf"]);
+}
+
+#[test]
+fn a_set_whose_first_output_appears_meanwhile_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = builder().write_split(&dir.path().join("m.gguf"), 1).unwrap();
+    let first = dir.path().join("out-00001-of-00002.gguf");
+    let late = Edit::open(&set[0]).unwrap().write(Some(&dir.path().join("out.gguf")), &mut |_, _| {
+        fs::write(&first, "another program's").unwrap();
+        true
+    });
+    assert!(matches!(&late, Err(GgufError::OutputExists { path }) if *path == first), "{late:?}");
+    assert_eq!(fs::read(&first).unwrap(), b"another program's");
+    assert_eq!(
+        names(dir.path()),
+        ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "out-00001-of-00002.gguf"]
+    );
+}
+
 #[cfg(unix)]
 #[test]
 fn links_are_replaced_and_permissions_kept() {
