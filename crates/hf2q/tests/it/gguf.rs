@@ -74,6 +74,7 @@ fn edits_that_would_break_the_model_are_refused() {
         (&["set", "tokenizer.ggml.bos_token_id=4096"], &["tokenizer", "4096", "--force"]),
         (&["set", "tokenizer.ggml.tokens=[\"a\"]"], &["4096 tokens", "--force"]),
         (&["set", "tokenizer.chat_template={% if"], &["does not compile", "--force"]),
+        (&["set", "tokenizer.chat_template.tools:string={% if"], &["does not compile", "--force"]),
         (&["unset", "tokenizer.ggml.scores"], &["tokenizer.ggml.scores"]),
         (&["unset", "gemma4.context_length"], &["context_length", "--force"]),
         (&["unset", "absent"], &["absent", "not in the file"]),

@@ -12,7 +12,8 @@ use super::{TEMPLATE, shapes};
 pub(super) fn check(edit: &Edit, file: &Path, changes: &[Change]) -> Option<String> {
     let (before, after) = (edit.original(), edit.metadata());
     let touches = |start: &str| changes.iter().any(|change| change.key.starts_with(start));
-    let template = || if touches(TEMPLATE) { template_problem(after) } else { None };
+    let template =
+        || if changes.iter().any(|change| is_template(&change.key)) { template_problem(after) } else { None };
     let tokenizer = || {
         if !touches("tokenizer.") || tokenizer_problem(before).is_some() {
             return None;
@@ -30,10 +31,14 @@ pub(super) fn check(edit: &Edit, file: &Path, changes: &[Change]) -> Option<Stri
     template().or_else(tokenizer).or_else(model)
 }
 
+/// The default template or one with a name of its own. `tokenizer.chat_templates` is the list of those names.
+fn is_template(key: &str) -> bool {
+    key.strip_prefix(TEMPLATE).is_some_and(|name| name.is_empty() || name.starts_with('.'))
+}
+
 /// Each template must compile, whether the old one did or not.
 fn template_problem(metadata: &Metadata) -> Option<String> {
-    let templates = metadata.iter().filter(|(key, _)| key.starts_with(TEMPLATE) && !key.ends_with('s'));
-    for (key, value) in templates {
+    for (key, value) in metadata.iter().filter(|(key, _)| is_template(key)) {
         let hf2q_gguf::Value::String(source) = value else {
             return Some(format!("`{key}` is {}, no string", value.type_name()));
         };
