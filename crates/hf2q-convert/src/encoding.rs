@@ -84,7 +84,8 @@ pub(crate) fn find_lattice(
     encodings: &mut [Encoding],
 ) -> Result<(), ConvertError> {
     for ((tensor, choice), encoding) in tensors.iter().zip(choices).zip(encodings) {
-        let fixed = matches!(choice.why, Why::Kept | Why::Override);
+        let is_q4_0 = tensor.rows.raw(TensorType::Q4_0, 0..0).is_some();
+        let fixed = is_q4_0 || matches!(choice.why, Why::Kept | Why::Override);
         if !fixed && tensor.rows.cols().is_multiple_of(TensorType::Q4_0.block_len()) && on_lattice(tensor)? {
             *choice = Choice { ty: TensorType::Q4_0, why: Why::Lattice };
             *encoding = Encoding::Lattice;

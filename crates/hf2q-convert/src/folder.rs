@@ -47,6 +47,11 @@ impl Folder {
     /// The text of a file; `None` if it does not exist.
     pub fn text(&self, name: &str) -> Result<Option<String>, ConvertError> {
         let path = self.path(name);
+        // Opening a pipe would wait for its writer.
+        if std::fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
+            let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file");
+            return Err(ConvertError::Io { path, source });
+        }
         match std::fs::read_to_string(&path) {
             Ok(text) => Ok(Some(text)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),

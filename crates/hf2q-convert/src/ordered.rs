@@ -7,14 +7,14 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 const AHEAD: usize = 4;
 
 /// Does pieces `0..count` on `threads` threads and hands their results to `sink` on this one, in order. A result that
-/// `sink` has seen is given to a later piece, which may use its memory again.
+/// `sink` has seen is given to a later piece, which may use its memory again; scratch memory `S` is one for each thread.
 ///
 /// # Errors
 /// The first error by order, of a piece or of `sink`; no later piece is handed on.
-pub(crate) fn ordered<T: Default + Send, E: Send>(
+pub(crate) fn ordered<S: Default, T: Default + Send, E: Send>(
     count: usize,
     threads: usize,
-    work: impl Fn(usize, &mut T) -> Result<(), E> + Sync,
+    work: impl Fn(usize, &mut S, &mut T) -> Result<(), E> + Sync,
     mut sink: impl FnMut(usize, &T) -> Result<(), E>,
 ) -> Result<(), E> {
     let shared = Shared { state: Mutex::default(), changed: Condvar::new(), ahead: threads * AHEAD };
@@ -24,8 +24,9 @@ pub(crate) fn ordered<T: Default + Send, E: Send>(
         for _ in 0..threads {
             scope.spawn(|| {
                 let _stop = Stop { shared: &shared, only_by_panic: true };
+                let mut scratch = S::default();
                 while let Some((piece, mut result)) = shared.take(count) {
-                    let done = work(piece, &mut result).map(|()| result);
+                    let done = work(piece, &mut scratch, &mut result).map(|()| result);
                     shared.lock().finished.insert(piece, done);
                     shared.changed.notify_all();
                 }
@@ -122,7 +123,7 @@ mod tests {
         let result = ordered(
             count,
             threads,
-            |i, out: &mut Vec<usize>| {
+            |i, (): &mut (), out: &mut Vec<usize>| {
                 out.clear();
                 out.push(i * 3);
                 if fail_at.is_some_and(|f| i >= f) { Err(i) } else { Ok(()) }
@@ -155,7 +156,7 @@ mod tests {
     #[test]
     fn an_error_of_the_sink_ends_it() {
         let done = AtomicUsize::new(0);
-        let work = |_, _: &mut ()| {
+        let work = |_, (): &mut (), (): &mut ()| {
             done.fetch_add(1, Ordering::Relaxed);
             Ok(())
         };
@@ -167,7 +168,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "a scoped thread panicked")]
     fn a_panic_of_a_thread_is_passed_on() {
-        let work = |i, _: &mut ()| if i == 3 { panic!("piece 3") } else { Ok::<(), ()>(()) };
+        let work = |i, (): &mut (), (): &mut ()| if i == 3 { panic!("piece 3") } else { Ok::<(), ()>(()) };
         let _ = ordered(10, 2, work, |_, ()| Ok(()));
     }
 }

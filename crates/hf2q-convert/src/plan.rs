@@ -102,6 +102,7 @@ impl<'a> Plan<'a> {
         if options.lattice && options.recipe.base() == TensorType::Q4_0 {
             encoding::find_lattice(&tensors, &mut choices, &mut encodings)?;
         }
+        decodable(&tensors, &choices)?;
         fallbacks(&tensors, &choices, options.refuse_fallback, &mut warnings)?;
         Ok(Self { source, options, tensors, choices, encodings, warnings })
     }
@@ -149,6 +150,16 @@ impl<'a> Plan<'a> {
         let mut metadata = self.source.metadata.clone();
         metadata.insert("general.file_type", Value::U32(self.options.recipe.file_type()));
         metadata.insert("general.quantization_version", Value::U32(2));
+        // What an earlier quantization was guided by is said of its result alone.
+        let earlier: Vec<String> = metadata
+            .iter()
+            .map(|(key, _)| key)
+            .filter(|key| key.starts_with("quantize."))
+            .map(str::to_owned)
+            .collect();
+        for key in earlier {
+            metadata.remove(&key);
+        }
         if let Some((file, importance)) = &self.options.importance {
             importance.note(file, &mut metadata);
         }
@@ -209,6 +220,17 @@ fn record(tensor: &SourceTensor, choice: Choice) -> Record {
 fn bytes(ty: TensorType, shape: &[u64]) -> u64 {
     let elements: u64 = shape.iter().product();
     elements / ty.block_len() as u64 * ty.block_bytes() as u64
+}
+
+/// Refuses tensors that are to change their type and cannot be read.
+fn decodable(tensors: &[&SourceTensor], choices: &[Choice]) -> Result<(), ConvertError> {
+    for (tensor, choice) in tensors.iter().zip(choices) {
+        let is_copied = tensor.rows.raw(choice.ty, 0..0).is_some();
+        if !is_copied && let Err(source) = tensor.rows.read(0..0, &mut Vec::new()) {
+            return Err(ConvertError::Encode { tensor: tensor.name.clone(), row: 0, source });
+        }
+    }
+    Ok(())
 }
 
 /// Says which tensors did not get the type they should have.

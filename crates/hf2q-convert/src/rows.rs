@@ -167,6 +167,16 @@ impl Rows {
         self.matrix
     }
 
+    /// Rows to work on at a time so that they hold about `values` values. Rows that are read in another order than they are
+    /// stored in stay within heads, so that those of a range are stored in that range.
+    pub(crate) fn per_task(&self, values: usize) -> usize {
+        let rows = (values / self.cols.max(1)).max(1);
+        match self.transform {
+            Transform::PermuteRope { head_dim, .. } => rows.next_multiple_of(head_dim),
+            _ => rows,
+        }
+    }
+
     /// Elements of a row.
     pub(crate) fn cols(&self) -> usize {
         self.cols
@@ -234,7 +244,7 @@ impl Rows {
         &self.parts[row / self.rows.max(1)]
     }
 
-    /// Gives the memory of some rows of one matrix back: they are not needed again soon.
+    /// Gives the memory of some rows of one matrix back, and of what was read shortly before: they are not needed again.
     pub(crate) fn release(&self, range: Range<usize>) {
         let part = self.part_of(range.start);
         if let Some(bytes) = part.bytes.slice(self.byte_range(part, range)) {

@@ -65,10 +65,13 @@ impl Bytes {
     }
 
     /// Gives the memory that holds these bytes back to the system, which reads them again from the file when they are
-    /// used again. For whoever passes once over a file larger than memory. Does nothing to bytes that are not mapped.
+    /// used again. For whoever passes once over a file larger than memory, from its start to its end: what lies shortly
+    /// before the bytes goes too, since reading nearby may have brought it back. Does nothing to bytes that are not mapped.
     pub fn release(&self) {
+        /// Systems map up to this many bytes around one that is read.
+        const AROUND: usize = 2 << 20;
         if let Owner::Map(map) = &self.owner {
-            map::release(map, self.range.clone());
+            map::release(map, self.range.start.saturating_sub(AROUND)..self.range.end);
         }
     }
 }

@@ -42,4 +42,4 @@ pub use same::same_file;
 pub use tensor::{TensorInfo, TensorSpec};
 pub use types::TensorType;
 pub use value::{Array, Value};
-pub use write::GgufWriter;
+pub use write::{GgufWriter, write_file};

@@ -205,6 +205,21 @@ impl GgufWriter {
     }
 }
 
+/// Writes a whole file of another kind the same way: through a temporary file beside it. A file that is there is replaced.
+///
+/// # Errors
+/// An answer of the operating system; nothing is left then.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), GgufError> {
+    if path.exists() {
+        regular_file(path)?;
+    }
+    let file = temporary(folder(path)).map_err(io_error(path, "create a file beside it"))?;
+    let mut file = Durable::new(file);
+    file.write(bytes).map_err(io_error(path, "write it"))?;
+    let file = file.finish().map_err(io_error(path, "flush it to the disk"))?;
+    name_all(vec![file], &[path.to_owned()])
+}
+
 /// Cuts the tensors into files of at most `max_bytes`, at least one tensor in each.
 fn cut(content: &Content, max_bytes: u64) -> Vec<Range<usize>> {
     let count = content.tensors.len();

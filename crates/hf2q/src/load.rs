@@ -78,7 +78,8 @@ pub(crate) fn part_of_set(output: &Path) -> Result<Option<PathBuf>> {
 
 /// `model-00001-of-00003.gguf` to `model`.
 pub(crate) fn stem_of_set(file: &Path) -> String {
-    let stem = file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = file.file_name().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let stem = name.strip_suffix(".gguf").unwrap_or(&name).to_owned();
     match stem.rsplit_once("-of-").and_then(|(head, _)| head.rsplit_once('-')) {
         Some((name, number)) if number.bytes().all(|b| b.is_ascii_digit()) => name.to_owned(),
         _ => stem,
@@ -132,7 +133,7 @@ pub(crate) fn write_with_bar(plan: Plan<'_>, output: &Path) -> Result<Summary> {
     }
     let summary = summary?;
     for warning in &summary.warnings {
-        terminal::note(&format!("note: {warning}"));
+        terminal::note(&format!("note: {}", terminal::safe(warning)));
     }
     Ok(summary)
 }
@@ -153,7 +154,7 @@ impl Progress for Bar {
     fn advance(&mut self, tensor: &str, done_bytes: u64) -> bool {
         if let Some(bar) = &self.0 {
             bar.set_position(done_bytes);
-            bar.set_message(tensor.to_owned());
+            bar.set_message(terminal::safe(tensor));
         }
         !interrupt::pressed()
     }

@@ -15,15 +15,34 @@ use clap::Parser;
 
 use crate::args::{Cli, Command};
 
+/// What shells report for a program that a closed pipe ended.
+const CLOSED_PIPE: u8 = 141;
+
 fn main() -> ExitCode {
     match dispatch(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if terminal::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        // Quiet, but not a success: what was to be said did not arrive.
+        Err(error) if terminal::is_closed_pipe(&error) => ExitCode::from(CLOSED_PIPE),
         Err(error) => {
-            terminal::note(&format!("hf2q: {error:#}"));
+            // Messages of several lines keep them.
+            let lines: Vec<String> = message(&error).lines().map(terminal::safe).collect();
+            terminal::note(&format!("hf2q: {}", lines.join("\n")));
             if interrupt::pressed() { ExitCode::from(interrupt::INTERRUPTED) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// An error and what caused it, where it does not say so itself.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string).filter(|c| !c.is_empty()) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 fn dispatch(cli: Cli) -> anyhow::Result<()> {

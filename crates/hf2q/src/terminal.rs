@@ -43,6 +43,16 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
         .any(|e| e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
 }
 
+/// A text from a file or a server: what would steer a terminal, or change the order in which characters are shown, is
+/// escaped.
+pub(crate) fn safe(text: &str) -> String {
+    let steers = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if steers(c) { c.escape_debug().to_string() } else { c.to_string() }).collect()
+}
+
 /// Dims a text where a person reads standard error.
 pub(crate) fn dim(text: &str) -> String {
     if io::stderr().is_terminal() { format!("\u{1b}[2m{text}\u{1b}[0m") } else { text.to_owned() }
@@ -50,12 +60,12 @@ pub(crate) fn dim(text: &str) -> String {
 
 /// A progress bar over bytes on standard error; silent where no person looks.
 pub(crate) fn byte_bar(total: u64) -> ProgressBar {
-    bar(total, "{bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}  {msg}")
+    bar(total, "{bar:20} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}  {wide_msg}")
 }
 
 /// The same, with speed and time left in the message: the bar does not know what was there before.
 pub(crate) fn download_bar(total: u64) -> ProgressBar {
-    bar(total, "{bar:30} {bytes}/{total_bytes}  {msg}")
+    bar(total, "{bar:20} {bytes}/{total_bytes}  {wide_msg}")
 }
 
 fn bar(total: u64, template: &str) -> ProgressBar {

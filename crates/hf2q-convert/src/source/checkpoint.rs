@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use hf2q_arch::{Class, Config, TensorRow};
+use hf2q_gguf::Bytes;
 
 use super::{Kind, Source, SourceTensor, metadata};
 use crate::checkpoint::{Checkpoint, CheckpointTensor};
@@ -87,10 +88,24 @@ fn is_copy_of_embedding<'a>(row: &TensorRow, find: &impl Fn(&str) -> Option<&'a 
     match (find(OUTPUT), find("model.embed_tokens.weight")) {
         // Floats of 8 bits are equal only if their scales are too.
         (Some(a), Some(b)) if scales::float8(a.dtype).is_none() => {
-            a.dtype == b.dtype && a.shape == b.shape && *a.bytes == *b.bytes
+            a.dtype == b.dtype && a.shape == b.shape && equal(&a.bytes, &b.bytes)
         }
         _ => false,
     }
+}
+
+/// Whether two large tensors are equal, in the memory of a small part of them.
+fn equal(a: &Bytes, b: &Bytes) -> bool {
+    const PART: usize = 4 << 20;
+    a.len() == b.len()
+        && (0..a.len()).step_by(PART).all(|start| {
+            let range = start..(start + PART).min(a.len());
+            let (Some(a), Some(b)) = (a.slice(range.clone()), b.slice(range)) else { return false };
+            let equal = *a == *b;
+            a.release();
+            b.release();
+            equal
+        })
 }
 
 /// Parts of multimodal checkpoints that a text model does without.

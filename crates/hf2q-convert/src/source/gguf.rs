@@ -8,6 +8,7 @@ use hf2q_gguf::{Gguf, TensorInfo};
 use super::{Kind, Source, SourceTensor};
 use crate::error::ConvertError;
 use crate::rows::Rows;
+use crate::verify::check_model;
 
 pub(super) fn open(path: &Path) -> Result<Source, ConvertError> {
     let gguf = Gguf::open(path)?;
@@ -21,6 +22,13 @@ pub(super) fn open(path: &Path) -> Result<Source, ConvertError> {
             "{count} tensors are quantized already ({} is {}): quantizing again adds to their error; start from f16, bf16 or f32 where you can",
             first.name, first.ty
         ));
+    }
+    let shapes = gguf.tensors().iter().map(|t| (t.name.clone(), t.shape.clone())).collect();
+    let problems = check_model(gguf.metadata(), &shapes).problems;
+    if let Some(first) = problems.first() {
+        let more =
+            if problems.len() > 1 { format!(" (and {} more)", problems.len() - 1) } else { String::new() };
+        warnings.push(format!("this is no whole model, and what is written will not be: {first}{more}"));
     }
     let (metadata, inputs) = (gguf.metadata().clone(), gguf.paths().to_vec());
     Ok(Source { kind: Kind::Gguf, config, metadata, tensors, inputs, warnings })

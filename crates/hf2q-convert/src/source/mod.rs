@@ -44,7 +44,8 @@ pub(crate) struct SourceTensor {
 }
 
 impl Source {
-    /// Opens a folder with `config.json`, safetensors and tokenizer files, or a GGUF file. Weights are not read yet.
+    /// Opens a folder with `config.json`, safetensors and tokenizer files, or a GGUF file. Of the weights only
+    /// an output matrix is read that may equal the embedding.
     ///
     /// # Errors
     /// The files are damaged, incomplete, or of an architecture that is not supported.

@@ -67,10 +67,9 @@ struct Task {
     rows: Range<usize>,
 }
 
-/// What a task finds. Its memory is used again by a later task.
+/// Memory of a thread.
 #[derive(Default)]
 struct Scratch {
-    found: Found,
     stored: Vec<f32>,
     original: Vec<f32>,
 }
@@ -100,13 +99,16 @@ pub(super) fn check(
     ordered(
         tasks.len(),
         threads,
-        |i, scratch: &mut Scratch| {
-            pairs[tasks[i].pair].look_at(tasks[i].rows.clone(), scratch);
+        |i, scratch: &mut Scratch, found: &mut Found| {
+            *found = pairs[tasks[i].pair].look_at(&tasks[i].rows, scratch);
             Ok(())
         },
-        |i, scratch| {
+        |i, part: &Found| {
             let Task { pair, rows } = &tasks[i];
-            found[*pair].and(&scratch.found);
+            found[*pair].and(part);
+            // All rows before these are done with, so none of them comes back.
+            pairs[*pair].stored.release(rows.clone());
+            pairs[*pair].original.inspect(|original| original.release(rows.clone()));
             done += pairs[*pair].stored.source_bytes(rows.len());
             if progress.advance(&pairs[*pair].info.name, done) {
                 Ok(())
@@ -123,7 +125,8 @@ impl Pair<'_> {
     fn cut(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let mine = self.stored.matrix_rows();
         let matrix = gcd(mine, self.original.map_or(mine, Rows::matrix_rows)).max(1);
-        let step = (TASK_VALUES / self.stored.cols().max(1)).clamp(1, matrix);
+        let rows_of = |rows: &Rows| rows.per_task(TASK_VALUES);
+        let step = self.original.map_or(rows_of(&self.stored), rows_of).clamp(1, matrix);
         let rows = self.stored.count();
         (0..rows).step_by(matrix).flat_map(move |first| {
             let end = (first + matrix).min(rows);
@@ -131,23 +134,22 @@ impl Pair<'_> {
         })
     }
 
-    fn look_at(&self, rows: Range<usize>, scratch: &mut Scratch) {
-        scratch.found = Found::default();
+    fn look_at(&self, rows: &Range<usize>, scratch: &mut Scratch) -> Found {
+        let mut found = Found::default();
         let ty = self.info.ty;
         let per_row = self.stored.cols() / ty.block_len();
         let bytes = per_row * ty.block_bytes();
         let data = &self.data[rows.start * bytes..rows.end * bytes];
         if let Err(bad) = hf2q_quant::check_blocks(ty, data) {
-            scratch.found.bad = Some((rows.start * per_row + bad.index, bad.what));
+            found.bad = Some((rows.start * per_row + bad.index, bad.what));
         }
         if let Some(original) = self.original {
             match compare(&self.stored, original, rows.clone(), scratch) {
-                Ok(deviation) => scratch.found.deviation = Some(deviation),
-                Err(error) => scratch.found.undecodable = Some(error),
+                Ok(deviation) => found.deviation = Some(deviation),
+                Err(error) => found.undecodable = Some(error),
             }
-            original.release(rows.clone());
         }
-        self.stored.release(rows);
+        found
     }
 }
 

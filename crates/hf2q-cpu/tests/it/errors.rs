@@ -67,7 +67,10 @@ fn types_without_a_kernel_are_named() {
     let logits = r.mat_mul("product", x, integers);
     let plan = Plan::compile(r.finish(logits).unwrap(), Passes::ALL);
     let error = refused(plan, vec![Bytes::from_vec(vec![0; 48]), Bytes::from_vec(vec![0; 8])]);
-    assert!(error.contains("operation product") && error.contains("i8 rows of 4"), "{error}");
+    assert!(
+        error.contains("operation product") && error.contains("tensor integers is i8 in rows of 4"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -11,10 +11,10 @@ pub(crate) struct ConvertArgs {
     /// GGUF file
     pub(crate) input: PathBuf,
     /// The GGUF file to write [default: NAME-TYPE.gguf in the current folder]
-    #[arg(short, long)]
+    #[arg(short, long, alias = "outfile")]
     pub(crate) output: Option<PathBuf>,
     /// Which types the tensors get
-    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "q8_0", ignore_case = true,
+    #[arg(short = 't', long = "type", alias = "outtype", value_name = "TYPE", default_value = "q8_0", ignore_case = true,
         value_parser = recipes())]
     pub(crate) ty: String,
     /// Give every matrix the base type of TYPE: no mixture
@@ -42,7 +42,7 @@ pub(crate) struct ConvertArgs {
     /// Write a page that shows which types the tensors got, how large they are and how far their values moved
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
-    /// Start a new file after this much tensor data, e.g. 4G
+    /// Write files of at most this size, e.g. 4G; a larger tensor has a file of its own
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) split: Option<u64>,
     /// Replace the output if it exists

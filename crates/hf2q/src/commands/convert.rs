@@ -1,7 +1,7 @@
 //! `hf2q convert`.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use hf2q_convert::{
 };
 
 use crate::args::ConvertArgs;
-use crate::{hub, load, terminal};
+use crate::{hub, interrupt, load, terminal};
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
     let options = options(args)?;
@@ -27,9 +27,10 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
         Some(path) => path.clone(),
         None => default_output(&input, &args.ty)?,
     };
+    check_output(&output)?;
     refuse_existing(args, &output)?;
     if let Some(page) = &args.report {
-        check_report(args, page, &source)?;
+        check_report(args, page, (&source, &output))?;
     }
     let summary = load::write_with_bar(plan, &output)?;
     let seconds = started.elapsed().as_secs_f64();
@@ -39,10 +40,29 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
     terminal::print_line(&format!("Wrote {}", page.display()))
 }
 
-/// Before the work, not after it.
-fn check_report(args: &ConvertArgs, page: &Path, source: &Source) -> Result<()> {
+/// Said before the work, not after it.
+fn check_output(output: &Path) -> Result<()> {
+    let named = output.file_name().is_some() && !output.as_os_str().as_encoded_bytes().ends_with(b"/");
+    if !named || output.is_dir() {
+        bail!("--output {}: a folder; name the file to write", output.display());
+    }
+    if !folder_of(output).is_dir() {
+        bail!("--output {}: there is no folder {}", output.display(), folder_of(output).display());
+    }
+    Ok(())
+}
+
+/// Said before the work, not after it.
+fn check_report(args: &ConvertArgs, page: &Path, (source, output): (&Source, &Path)) -> Result<()> {
+    let place = |path: &Path| (folder_of(path).canonicalize().ok(), path.file_name().map(OsStr::to_owned));
+    if place(page) == place(output) || page.extension().is_some_and(|e| e.eq_ignore_ascii_case("gguf")) {
+        bail!("--report {}: a page is no model; give it another name, ending in .html", page.display());
+    }
     if source.reads(page) || args.imatrix.iter().any(|file| hf2q_gguf::same_file(file, page)) {
         bail!("--report {} is an input; choose another name", page.display());
+    }
+    if page.exists() && !page.is_file() {
+        bail!("--report {} is no file that could be replaced", page.display());
     }
     if page.exists() && !args.force {
         bail!("{} exists already; --force replaces it", page.display());
@@ -74,10 +94,7 @@ fn write_report(
         records: &summary.records,
         warnings: &summary.warnings,
     });
-    let mut file = tempfile::NamedTempFile::new_in(folder_of(page))?;
-    file.write_all(html.as_bytes()).and_then(|()| file.as_file().sync_all())?;
-    file.persist(page).with_context(|| page.display().to_string())?;
-    Ok(())
+    Ok(interrupt::tidily(|| hf2q_gguf::write_file(page, html.as_bytes()))?)
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -170,12 +187,12 @@ fn without_type(name: &str) -> &str {
 fn print_plan(plan: &Plan<'_>, source_bytes: u64) -> Result<()> {
     let records = plan.records();
     let width = |text: fn(&Record) -> usize| records.iter().map(text).max().unwrap_or(0);
-    let (names, shapes) = (width(|r| r.name.len()), width(|r| shape(r).len()));
+    let (names, shapes) = (width(|r| terminal::safe(&r.name).len()), width(|r| shape(r).len()));
     let sources = width(|r| r.source.len());
     for r in &records {
         terminal::print_line(&format!(
             "{:names$}  {:>shapes$}  {:sources$} -> {:7}{:>11}  {}",
-            r.name,
+            terminal::safe(&r.name),
             shape(r),
             r.source,
             r.ty.name(),
@@ -184,7 +201,7 @@ fn print_plan(plan: &Plan<'_>, source_bytes: u64) -> Result<()> {
         ))?;
     }
     for warning in plan.warnings() {
-        terminal::note(&format!("note: {warning}"));
+        terminal::note(&format!("note: {}", terminal::safe(warning)));
     }
     terminal::print_line(&format!("\n{}, now {}", totals(&records), terminal::bytes(source_bytes)))
 }

@@ -79,7 +79,8 @@ fn protect(args: &ImatrixArgs, inputs: &[PathBuf]) -> Result<()> {
 
 fn write(args: &ImatrixArgs, importance: &Importance, inputs: &[PathBuf], score: &str) -> Result<()> {
     let inputs: Vec<&Path> = inputs.iter().map(PathBuf::as_path).collect();
-    importance.write(&args.output, &inputs)?;
+    interrupt::install_once()?;
+    interrupt::tidily(|| importance.write(&args.output, &inputs))?;
     for warning in importance.warnings().iter().chain(&importance.unrouted()) {
         terminal::note(&format!("note: {warning}"));
     }
@@ -167,7 +168,7 @@ struct Progress {
 impl Progress {
     fn new(chunks: usize) -> Self {
         let bar = ProgressBar::new(chunks as u64);
-        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} chunks  {msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len} chunks  {wide_msg}") {
             bar.set_style(style);
         }
         bar.tick();

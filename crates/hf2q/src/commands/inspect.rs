@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use hf2q_gguf::{Array, Gguf, TensorInfo, TensorType, Value};
+use hf2q_quant::BadBlock;
 use serde_json::json;
 
 use crate::args::InspectArgs;
@@ -49,7 +50,7 @@ fn print_file(gguf: &Gguf) -> Result<()> {
 }
 
 fn print_metadata(gguf: &Gguf) -> Result<()> {
-    let lines: Vec<(String, &Value)> = gguf.metadata().iter().map(|(k, v)| (name(k), v)).collect();
+    let lines: Vec<(String, &Value)> = gguf.metadata().iter().map(|(k, v)| (terminal::safe(k), v)).collect();
     let width = lines.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
     for (key, value) in lines {
         terminal::print_line(&format!("{key:width$}  {}", shown(value)))?;
@@ -74,11 +75,14 @@ fn print_types(gguf: &Gguf) -> Result<()> {
 }
 
 fn print_tensors(gguf: &Gguf) -> Result<()> {
-    let width = gguf.tensors().iter().map(|t| name(&t.name).len()).max().unwrap_or(0);
+    let width = gguf.tensors().iter().map(|t| terminal::safe(&t.name).len()).max().unwrap_or(0);
     terminal::print_line("")?;
     for t in gguf.tensors() {
         let (ty, shape, bytes) = (t.ty.name(), shape(t), terminal::bytes(t.bytes));
-        terminal::print_line(&format!("{:width$}  {ty:<7} {shape:<22} {bytes:>11}", name(&t.name)))?;
+        terminal::print_line(&format!(
+            "{:width$}  {ty:<7} {shape:<22} {bytes:>11}",
+            terminal::safe(&t.name)
+        ))?;
     }
     Ok(())
 }
@@ -100,15 +104,21 @@ fn verdict(gguf: &Gguf, args: &InspectArgs, damaged: &[String]) -> Result<()> {
 
 /// One line for each tensor with a damaged block.
 fn damaged_blocks(gguf: &Gguf) -> Vec<String> {
-    let check = |t: &TensorInfo| {
-        hf2q_quant::check_blocks(t.ty, gguf.data(t)).err().map(|e| format!("{}: {e}", name(&t.name)))
-    };
-    gguf.tensors().iter().filter_map(check).collect()
+    let line = |t: &TensorInfo| damage(gguf, t).map(|e| format!("{}: {e}", terminal::safe(&t.name)));
+    gguf.tensors().iter().filter_map(line).collect()
 }
 
-/// A name from a file: what would steer a terminal is escaped.
-pub(crate) fn name(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() }).collect()
+/// The first bad block of a tensor, read in the memory of a small part of it.
+fn damage(gguf: &Gguf, tensor: &TensorInfo) -> Option<BadBlock> {
+    const BLOCKS: usize = 1 << 16;
+    let bytes = gguf.bytes(tensor);
+    let step = BLOCKS * tensor.ty.block_bytes();
+    (0..bytes.len()).step_by(step).enumerate().find_map(|(part, start)| {
+        let bytes = bytes.slice(start..(start + step).min(bytes.len()))?;
+        let found = hf2q_quant::check_blocks(tensor.ty, &bytes).err();
+        bytes.release();
+        found.map(|bad| BadBlock { index: part * BLOCKS + bad.index, ..bad })
+    })
 }
 
 fn parameters(gguf: &Gguf) -> u64 {

@@ -8,7 +8,6 @@ use indicatif::ProgressBar;
 use serde_json::json;
 
 use crate::args::VerifyArgs;
-use crate::commands::inspect::name;
 use crate::{interrupt, terminal};
 
 /// Tensors that are listed without --all.
@@ -24,7 +23,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
         bar.finish_and_clear();
     }
     let found = found?;
-    let mut problems: Vec<String> = found.problems.iter().map(|p| name(&p.to_string())).collect();
+    let mut problems: Vec<String> = found.problems.iter().map(|p| terminal::safe(&p.to_string())).collect();
     problems.extend(text_problem(&gguf));
     if args.json {
         terminal::print_line(&serde_json::to_string_pretty(&as_json(&gguf, args, &found, &problems))?)?;
@@ -50,7 +49,7 @@ impl Progress for Bar {
     fn advance(&mut self, tensor: &str, done_bytes: u64) -> bool {
         if let Some(bar) = &self.0 {
             bar.set_position(done_bytes);
-            bar.set_message(name(tensor));
+            bar.set_message(terminal::safe(tensor));
         }
         !interrupt::pressed()
     }
@@ -78,7 +77,7 @@ fn print(gguf: &Gguf, args: &VerifyArgs, found: &Verification, problems: &[Strin
         print_errors(args, found)?;
     }
     for warning in &found.warnings {
-        terminal::print_line(&format!("note: {}", name(warning)))?;
+        terminal::print_line(&format!("note: {}", terminal::safe(warning)))?;
     }
     if problems.is_empty() {
         let compared = if args.against.is_some() { ", no tensor is too far from the source" } else { "" };
@@ -130,7 +129,7 @@ fn print_errors(args: &VerifyArgs, found: &Verification) -> Result<()> {
 fn row(t: &Verified) -> [String; 6] {
     let d = t.deviation.unwrap_or_default();
     [
-        name(&t.name),
+        terminal::safe(&t.name),
         t.source.clone().unwrap_or_default(),
         t.ty.to_string(),
         format!("{:.6}", d.relative_error()),

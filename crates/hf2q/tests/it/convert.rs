@@ -75,6 +75,9 @@ fn a_report_is_written_beside_the_file() {
     let dense = bundled("tiny-dense");
     let common = ["convert", dense.to_str().unwrap(), "-t", "q4_0", "-o", "out.gguf"];
     place.run(&[&common[..], &["--report", "no/such/folder/page.html"]].concat()).failure(&["no folder"]);
+    for page in ["out.gguf", "./out.gguf", "other.gguf"] {
+        place.run(&[&common[..], &["--report", page]].concat()).failure(&["a page is no model"]);
+    }
     assert!(place.files().is_empty());
     place.run(&[&common[..], &["--report", "page.html"]].concat()).success();
     let page = std::fs::read_to_string(place.path("page.html")).unwrap();
@@ -82,7 +85,7 @@ fn a_report_is_written_beside_the_file() {
     place.run(&[&common[..], &["--report", "page.html"]].concat()).failure(&["exists already"]);
     place
         .run(&["quantize", "out.gguf", "-t", "q8_0", "-o", "b.gguf", "--report", "out.gguf", "-f"])
-        .failure(&["is an input"]);
+        .failure(&["a page is no model"]);
     assert_eq!(place.files(), ["out.gguf", "page.html"]);
 }
 

@@ -40,8 +40,10 @@ pub(super) fn get(args: &GetArgs) -> Result<()> {
 }
 
 fn list(metadata: &Metadata) -> Result<()> {
-    let lines: Vec<[String; 3]> =
-        metadata.iter().map(|(key, value)| [inspect::name(key), type_name(value), brief(value, 0)]).collect();
+    let lines: Vec<[String; 3]> = metadata
+        .iter()
+        .map(|(key, value)| [terminal::safe(key), type_name(value), brief(value, 0)])
+        .collect();
     terminal::print(&table(&lines))
 }
 
@@ -61,7 +63,7 @@ pub(super) fn changes(changes: &[Change]) -> Result<()> {
 }
 
 fn change(change: &Change) -> [String; 3] {
-    let key = inspect::name(&change.key);
+    let key = terminal::safe(&change.key);
     let ty = |value: &Option<Value>| value.as_ref().map(type_name).unwrap_or_default();
     let (old, new) = (ty(&change.old), ty(&change.new));
     let types = match (&*old, &*new) {
