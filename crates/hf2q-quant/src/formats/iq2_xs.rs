@@ -3,7 +3,7 @@
 //! | bytes | part |
 //! |---|---|
 //! | 0..2 | `d`, f16 |
-//! | 2..66 | little-endian `u16` for eight values: code in the low 9 bits, 7 [signs](crate::grids::even_signs) above |
+//! | 2..66 | little-endian `u16` for eight values: code in the low 9 bits, 7 signs above |
 //! | 66..74 | scales of 4 bits, two in a byte, low first |
 
 use std::ops::Range;

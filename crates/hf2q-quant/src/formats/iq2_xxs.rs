@@ -3,7 +3,7 @@
 //! | bytes | part |
 //! |---|---|
 //! | 0..2 | `d`, f16 |
-//! | 2..66 | groups of 8 bytes: 4 codes; then a word of 4 times 7 [signs](crate::grids::even_signs) and a scale above |
+//! | 2..66 | groups of 8 bytes: 4 codes; then a word of 4 times 7 signs and a scale above |
 
 use std::ops::Range;
 

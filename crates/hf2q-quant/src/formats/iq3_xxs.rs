@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0..2 | `d`, f16 |
 //! | 2..66 | codes |
-//! | 66..98 | for each group 4 times 7 [signs](crate::grids::even_signs) and a scale of 4 bits above them |
+//! | 66..98 | for each group 4 times 7 signs and a scale of 4 bits above them |
 
 use std::ops::Range;
 

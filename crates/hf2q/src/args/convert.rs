@@ -7,7 +7,7 @@ use hf2q_convert::Recipe;
 
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
-    /// A folder with config.json, safetensors and tokenizer files, a HuggingFace repository ORG/NAME[@REVISION], or a
+    /// A folder with config.json, safetensors and tokenizer files, a HuggingFace repository (ORG/NAME or ORG/NAME@REVISION), or a
     /// GGUF file
     pub(crate) input: PathBuf,
     /// The GGUF file to write [default: NAME-TYPE.gguf in the current folder]
