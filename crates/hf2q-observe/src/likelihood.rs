@@ -49,9 +49,9 @@ impl Likelihood {
 
 /// `ln Σ exp(l) - l[token]`.
 fn surprise(logits: &[f32], token: usize) -> f64 {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|&l| f64::from((l - max).exp())).sum();
-    sum.ln() + f64::from(max) - f64::from(logits[token])
+    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let sum: f64 = logits.iter().map(|&l| (f64::from(l) - max).exp()).sum();
+    sum.ln() + max - f64::from(logits[token])
 }
 
 #[cfg(test)]

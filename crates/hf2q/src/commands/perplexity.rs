@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use hf2q_engine::{Engine, LogitRows};
+use hf2q_observe::Likelihood;
 use hf2q_text::{Specials, Tokenizer};
 use serde_json::json;
 
@@ -32,9 +33,9 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let sizes = engine_args.sizes(&model, LOGIT_ROWS)?;
     let (mut engine, _) = engine_args.engine(&model, sizes)?;
     interrupt::install_once()?;
-    let mut sum = Sum::default();
+    let mut sum = Likelihood::default();
     for chunk in ids.chunks(args.tokens) {
-        sum.add(&mut engine, bos, chunk)?;
+        add(&mut sum, &mut engine, bos, chunk)?;
         terminal::note(&terminal::dim(&format!(
             "{} of {} tokens: {:.4}",
             sum.tokens,
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
         }
     }
     if args.json {
-        let json = json!({ "perplexity": sum.perplexity(), "nll": sum.nll, "tokens": sum.tokens, "chunk": args.tokens });
+        let json = json!({ "perplexity": sum.perplexity(), "nll": sum.sum, "tokens": sum.tokens, "chunk": args.tokens });
         return terminal::print_line(&json.to_string());
     }
     terminal::print_line(&format!(
@@ -57,40 +58,19 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     ))
 }
 
-/// Negative log-likelihood in nats.
-#[derive(Default)]
-struct Sum {
-    nll: f64,
-    tokens: usize,
-}
-
-impl Sum {
-    fn perplexity(&self) -> f64 {
-        (self.nll / self.tokens.max(1) as f64).exp()
-    }
-
-    /// Predicts each token of a chunk from those before it; without a beginning-of-text token the first is given.
-    fn add(&mut self, engine: &mut Engine, bos: Option<u32>, chunk: &[u32]) -> Result<()> {
-        let given: Vec<u32> = bos.into_iter().chain(chunk.iter().copied()).collect();
-        let mut wanted = given[1..].iter();
-        let sequence = engine.add_sequence()?;
-        let (mut nll, mut tokens) = (0.0, 0);
-        engine.extend(sequence, &given[..given.len() - 1], LogitRows::All, |logits| {
-            if let Some(&token) = wanted.next() {
-                nll -= log_probability(logits, token);
-                tokens += 1;
-            }
-            !interrupt::pressed()
-        })?;
-        engine.remove_sequence(sequence)?;
-        self.nll += nll;
-        self.tokens += tokens;
-        Ok(())
-    }
-}
-
-fn log_probability(logits: &[f32], token: u32) -> f64 {
-    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    let sum: f64 = logits.iter().map(|&l| (f64::from(l) - max).exp()).sum();
-    f64::from(logits[token as usize]) - max - sum.ln()
+/// Predicts each token of a chunk from those before it; without a beginning-of-text token the first is given.
+fn add(found: &mut Likelihood, engine: &mut Engine, bos: Option<u32>, chunk: &[u32]) -> Result<()> {
+    let given: Vec<u32> = bos.into_iter().chain(chunk.iter().copied()).collect();
+    let mut wanted = given[1..].iter();
+    let sequence = engine.add_sequence()?;
+    let mut part = Likelihood::default();
+    engine.extend(sequence, &given[..given.len() - 1], LogitRows::All, |logits| {
+        if let Some(&token) = wanted.next() {
+            part.add(logits, &[token]);
+        }
+        !interrupt::pressed()
+    })?;
+    engine.remove_sequence(sequence)?;
+    found.merge(&part);
+    Ok(())
 }
