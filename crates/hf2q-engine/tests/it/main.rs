@@ -9,4 +9,6 @@ mod prefixes;
 #[cfg(test)]
 mod sequences;
 #[cfg(test)]
+mod slots;
+#[cfg(test)]
 mod support;

@@ -1,0 +1,77 @@
+//! Many sequences on a cache that is too small for all: each has its limit, and what does not fit is said.
+
+use hf2q_engine::{
+    Budget, CacheOptions, EngineError, EngineOptions, Finish, Generation, LogitRows, Request, Sampler,
+    Sampling, WindowPolicy,
+};
+use hf2q_plan::PAGE;
+
+use crate::support::{engine, tokens, windowed};
+
+const CONTEXT: usize = 2048;
+const SLOTS: usize = 10;
+const PROMPT: usize = 300;
+
+fn options(budget: Budget) -> EngineOptions {
+    let cache = CacheOptions { budget, windows: WindowPolicy::Keep };
+    EngineOptions { context: CONTEXT, sequences: SLOTS, rows: 512, logit_rows: 1, cache }
+}
+
+#[test]
+fn every_slot_has_the_whole_context_unless_a_budget_says_otherwise() {
+    let mut engine = engine(&windowed(), options(Budget::Sequences));
+    for salt in 0..SLOTS {
+        let id = engine.add_sequence().unwrap();
+        engine.extend(id, &tokens(PROMPT, salt as u32), LogitRows::None, |_| true).unwrap();
+        let (held, wanted, context) = (PROMPT, CONTEXT - PROMPT + 1, CONTEXT);
+        let error = engine.extend(id, &tokens(wanted, 1), LogitRows::None, |_| true).unwrap_err();
+        let expected = EngineError::ContextFull { held, wanted, context };
+        assert_eq!(error.to_string(), expected.to_string());
+    }
+}
+
+#[test]
+fn a_cache_that_is_full_refuses_and_goes_on_when_a_sequence_ends() {
+    let mut engine = engine(&windowed(), options(Budget::Pages(CONTEXT / PAGE)));
+    let mut ids = Vec::new();
+    let refused = loop {
+        let id = engine.add_sequence().unwrap();
+        let text = tokens(PROMPT, ids.len() as u32);
+        match engine.extend(id, &text, LogitRows::None, |_| true) {
+            Ok(()) => ids.push(id),
+            Err(error) => break (id, error),
+        }
+    };
+    assert_eq!(ids.len(), CONTEXT / PAGE / PROMPT.div_ceil(PAGE));
+    let full = |error: &EngineError| matches!(error, EngineError::OutOfPages { pages, .. } if *pages == CONTEXT / PAGE);
+    assert!(full(&refused.1), "{}", refused.1);
+    // It stays refused, and nothing of the others is lost by asking.
+    let again = engine.extend(refused.0, &tokens(PROMPT, 99), LogitRows::None, |_| true).unwrap_err();
+    assert!(full(&again), "{again}");
+    assert!(ids.iter().all(|&id| engine.len(id).unwrap() == PROMPT));
+    engine.remove_sequence(ids[0]).unwrap();
+    let held = engine.len(refused.0).unwrap();
+    engine.extend(refused.0, &tokens(PROMPT - held, 99), LogitRows::None, |_| true).unwrap();
+}
+
+#[test]
+fn an_answer_ends_at_the_limit_of_its_slot() {
+    let context = PROMPT + 20;
+    let mut engine = engine(&windowed(), EngineOptions { context, ..options(Budget::Sequences) });
+    let sampler = Sampler::new(Sampling { temperature: 0.0, ..Sampling::default() }).unwrap();
+    for salt in 0..SLOTS {
+        let sequence = engine.add_sequence().unwrap();
+        let prompt = tokens(PROMPT, salt as u32);
+        let request = Request { sequence, prompt: &prompt, stop: &[], max_tokens: None };
+        let mut answer = Generation::start(&mut engine, &sampler, request, &[], || true).unwrap().unwrap();
+        let mut drawn = 0;
+        let finish = loop {
+            match answer.next_token().unwrap() {
+                Ok(_) => drawn += 1,
+                Err(finish) => break finish,
+            }
+            assert!(drawn <= context, "an answer without end");
+        };
+        assert_eq!((finish, drawn), (Finish::Length, context - PROMPT + 1));
+    }
+}
