@@ -35,8 +35,9 @@ fn shapes() -> Vec<Shape> {
     for window in [1, 2, 3, 20, 63, 64, 65, 127, 128, 129] {
         shapes.push(Shape { window: Some(window), ..BASE });
     }
-    for formats in [(KvFormat::F16, KvFormat::F32), (KvFormat::F32, KvFormat::F16)] {
-        shapes.push(Shape { formats, ..BASE });
+    for k in KvFormat::ALL {
+        shapes
+            .extend(KvFormat::ALL.into_iter().filter(|&v| v != k).map(|v| Shape { formats: (k, v), ..BASE }));
     }
     for format in KvFormat::ALL.into_iter().filter(|f| !matches!(f, KvFormat::F32 | KvFormat::F16)) {
         let formats = (format, format);
@@ -56,7 +57,6 @@ fn shapes() -> Vec<Shape> {
         (KvFormat::Bf16, KvFormat::Q8_0),
         (KvFormat::Tq5, KvFormat::Tq8),
     ] {
-        shapes.push(Shape { formats, ..BASE });
         shapes.push(Shape { formats, head_dim: 512, heads: 2, softcap: Some(5.0), window: Some(64), ..BASE });
     }
     for head_dim in [32, 96] {
