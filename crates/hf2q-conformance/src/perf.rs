@@ -11,7 +11,7 @@ use std::time::Instant;
 use hf2q_gguf::TensorType;
 use hf2q_plan::{
     Activation, AttentionParams, Backend, Cost, ExpertInput, KvFormat, Limits, Norm, PAGE, Pairing, Passes,
-    Plan, Renormalize, Row, RowKind, View, Weight,
+    Plan, Renormalize, Row, RowKind, StepSize, View, Weight,
 };
 
 use crate::builder::{Builder, Built, Values};
@@ -183,7 +183,8 @@ fn seconds(
         out = (bench.record)(&mut b, i, x);
     }
     let Built { recording, weights, .. } = b.finish(out, RowKind::Step, false)?;
-    let op = recording.ops.iter().find(|n| n.name == "op0").map(|n| recording.cost(&n.op, rows, 1));
+    let size = StepSize { rows, logit_rows: 1, held: o.context };
+    let op = recording.ops.iter().find(|n| n.name == "op0").map(|n| recording.cost(&n.op, size));
     let pages = (o.context + rows).div_ceil(PAGE);
     let limits =
         Limits { max_rows: rows.max(PAGE), max_logit_rows: 1, pages: vec![pages; recording.groups.len()] };

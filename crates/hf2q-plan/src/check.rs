@@ -24,7 +24,9 @@ impl Recording {
 pub(crate) fn check(r: &Recording) -> Result<(), PlanError> {
     caches(r)?;
     let mut names = HashSet::new();
-    let mut written = HashSet::new();
+    // Kernels trust indices, so those must be written.
+    let is_index = |t: &TensorId| matches!(r.tensors[t.index()].kind, TensorKind::Indices { .. });
+    let mut written: HashSet<TensorId> = r.skipped.iter().copied().filter(|t| !is_index(t)).collect();
     for op in &r.ops {
         if !names.insert(op.name.as_str()) {
             return Err(PlanError::DuplicateName { op: op.name.clone() });

@@ -17,6 +17,7 @@ mod plan;
 mod print;
 mod product;
 mod record;
+mod select;
 mod step;
 mod tensor;
 mod waves;
@@ -24,7 +25,7 @@ mod waves;
 pub use access::Access;
 pub use arena::{ALIGNMENT, Arena};
 pub use backend::{Backend, BackendError, Limits, Observer, Program, SlotMove, Tensors};
-pub use cost::Cost;
+pub use cost::{Cost, Roofline, StepSize};
 pub use error::PlanError;
 pub use fuse::Passes;
 pub use kv::KvFormat;
@@ -32,6 +33,7 @@ pub use op::*;
 pub use plan::{NamedOp, Plan, Recording};
 pub use product::Product;
 pub use record::{AttentionParams, Norm, Recorder};
+pub use select::{SelectError, matches, select};
 pub use step::{GroupStep, Row, Step, StepError};
 pub use tensor::{
     Cache, CacheId, Group, GroupId, NO_PAGE, PAGE, RowKind, Tensor, TensorId, TensorKind, View, Weight,

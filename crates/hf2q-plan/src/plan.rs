@@ -31,6 +31,8 @@ pub struct Recording {
     pub caches: Vec<Cache>,
     /// What a step returns: `[L, vocabulary]`.
     pub logits: View,
+    /// Activations that are read although nothing writes them, for their operation was [taken out](Plan::without).
+    pub skipped: Vec<TensorId>,
 }
 
 impl Recording {
@@ -102,10 +104,8 @@ impl Plan {
                 }
             }
         }
-        // The logits are read after the last wave.
-        if let Some(l) = lifetimes[self.recording.logits.tensor.index()].as_mut() {
-            l.last = u32::MAX;
-        }
+        // The logits are read after the last wave, even if nothing writes them.
+        self.touch(&mut lifetimes, self.recording.logits.tensor, u32::MAX, (rows, logit_rows));
         let wanted: Vec<Lifetime> = lifetimes.into_iter().flatten().collect();
         place(&wanted, self.recording.tensors.len())
     }

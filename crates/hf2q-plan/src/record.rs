@@ -226,6 +226,7 @@ impl Recorder {
             groups: self.groups,
             caches: self.caches,
             logits,
+            skipped: Vec::new(),
         };
         crate::check::check(&recording)?;
         Ok(recording)

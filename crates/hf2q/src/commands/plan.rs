@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use hf2q_model::RecordOptions;
-use hf2q_plan::{Cost, KvFormat, Passes, Plan};
+use hf2q_plan::{Cost, KvFormat, Passes, Plan, StepSize};
 
 use crate::args::PlanArgs;
 use crate::{load, terminal};
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<()> {
     for (wave, range) in plan.waves.iter().enumerate() {
         text.push_str(&format!("wave {wave}\n"));
         for op in &plan.recording.ops[range.clone()] {
-            let cost = plan.recording.cost(&op.op, rows, 1);
+            let cost = plan.recording.cost(&op.op, StepSize { rows, logit_rows: 1, held: 0 });
             text.push_str(&format!(
                 "  {:<26} {:<14} {:>11} weights {:>11} activations {:>8} flop\n",
                 op.name,
@@ -27,9 +27,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<()> {
                 terminal::bytes(cost.activation_bytes),
                 terminal::count(cost.flops),
             ));
-            total.weight_bytes += cost.weight_bytes;
-            total.activation_bytes += cost.activation_bytes;
-            total.flops += cost.flops;
+            total += cost;
         }
     }
     terminal::print(&text)?;
