@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hf2q_gguf::Bytes;
-use hf2q_plan::{Backend, BackendError, Limits, Plan, Program};
+use hf2q_plan::{Backend, BackendError, Limits, Plan, Program, Roofline};
 
 use crate::compile::compile;
 use crate::isa::Isa;
@@ -47,6 +47,15 @@ impl CpuBackend {
             BackendError::Failed { backend: NAME, why }
         })?;
         Ok(Self { pool: Arc::new(pool), isa: options.isa.unwrap_or_else(Isa::detect) })
+    }
+
+    /// Measures what this backend's threads and instruction set can do at best, in less than a second. Reads are from
+    /// memory of `bytes` bytes, which should be more than the processor's caches hold.
+    ///
+    /// # Errors
+    /// If so much memory cannot be had.
+    pub fn roofline(&self, bytes: usize) -> Result<Roofline, BackendError> {
+        crate::roofline::measure(&self.pool, self.isa, bytes)
     }
 }
 

@@ -1,6 +1,7 @@
 //! A plan becomes prepared calls in phases.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use hf2q_gguf::Bytes;
 use hf2q_plan::{BackendError, Limits, NamedOp, Op, Plan, Recording, RopeParams, RowKind, TensorId, View};
@@ -24,6 +25,15 @@ pub(crate) struct Phase {
     pub(crate) wave: usize,
 }
 
+/// What a call is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Purpose {
+    /// Which operation of the plan.
+    pub(crate) op: usize,
+    /// What it prepares; `None`: it is the operation itself.
+    pub(crate) preparation: Option<&'static str>,
+}
+
 /// Rows of quantized activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuantBuffer {
@@ -34,6 +44,8 @@ pub(crate) struct QuantBuffer {
 /// A plan made ready.
 pub(crate) struct Compiled {
     pub(crate) calls: Vec<Box<dyn Call>>,
+    /// What each of `calls` is for.
+    pub(crate) purposes: Vec<Purpose>,
     /// In the order in which they run, with a barrier between them.
     pub(crate) phases: Vec<Phase>,
     /// Byte offsets of activations, by tensor index.
@@ -63,6 +75,8 @@ pub(crate) struct Compiler<'a> {
     /// Preparations for the wave that is being lowered.
     before: Vec<usize>,
     wave: usize,
+    /// The operation that is being lowered.
+    op: usize,
 }
 
 /// Prepares a plan.
@@ -82,6 +96,7 @@ pub(crate) fn compile(
         weights: recording.weights.iter().copied().zip(weights).collect(),
         out: Compiled {
             calls: Vec::new(),
+            purposes: Vec::new(),
             phases: vec![Phase::default()],
             places: arena.offsets,
             arena_bytes: arena.bytes,
@@ -95,9 +110,10 @@ pub(crate) fn compile(
         last_read: last_reads(plan),
         before: Vec::new(),
         wave: 0,
+        op: 0,
     };
     for (wave, range) in plan.waves.iter().enumerate() {
-        compiler.wave(wave, &recording.ops[range.clone()])?;
+        compiler.wave(wave, range.clone())?;
     }
     Ok(compiler.out)
 }
@@ -121,14 +137,16 @@ fn vocabulary(recording: &Recording) -> usize {
 }
 
 impl Compiler<'_> {
-    fn wave(&mut self, wave: usize, ops: &[NamedOp]) -> Result<(), BackendError> {
+    fn wave(&mut self, wave: usize, range: Range<usize>) -> Result<(), BackendError> {
         self.wave = wave;
+        let ops = &self.recording.ops[range.clone()];
         let last_read = &self.last_read;
         self.quantized.retain(|(view, ..)| last_read[view.tensor.index()] >= wave);
         let mut calls = Vec::new();
-        for op in ops {
+        for (i, op) in range.zip(ops) {
+            self.op = i;
             let call = lower(self, op)?;
-            calls.push(self.push(call));
+            calls.push(self.push(call, None));
         }
         let before = std::mem::take(&mut self.before);
         if !before.is_empty() {
@@ -145,8 +163,9 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn push(&mut self, call: Box<dyn Call>) -> usize {
+    fn push(&mut self, call: Box<dyn Call>, preparation: Option<&'static str>) -> usize {
         self.out.calls.push(call);
+        self.out.purposes.push(Purpose { op: self.op, preparation });
         self.out.calls.len() - 1
     }
 
@@ -200,7 +219,7 @@ impl Compiler<'_> {
         let at = self.extra(self.limits.max_rows * width * size_of::<f32>())?;
         let place = Place { at, stride: width, width };
         let factors = rope.factors.map(|id| self.values(id)).transpose()?;
-        let call = self.push(Box::new(Angles::new(rope, factors.as_deref(), place)));
+        let call = self.push(Box::new(Angles::new(rope, factors.as_deref(), place)), Some("angles"));
         self.out.phases[0].calls.push(call);
         self.angles.push((*rope, place));
         Ok(place)
@@ -221,7 +240,7 @@ impl Compiler<'_> {
             self.out.quantized.push(wanted);
             self.out.quantized.len() - 1
         });
-        let call = self.push(Box::new(Quantize { x, parts, into: buffer }));
+        let call = self.push(Box::new(Quantize { x, parts, into: buffer }), Some("quantize"));
         self.before.push(call);
         self.quantized.push((view, parts, buffer));
         Ok(buffer)
@@ -236,7 +255,7 @@ impl Compiler<'_> {
         let capacity = self.max_rows(x.rows) * view.width;
         let at = self.extra(GroupTable::words(experts, capacity) * size_of::<u32>())?;
         let table = GroupTable { at, experts, capacity };
-        let call = self.push(Box::new(ListRows { experts: x, table }));
+        let call = self.push(Box::new(ListRows { experts: x, table }), Some("list_rows"));
         self.before.push(call);
         self.tables.push((view, table));
         Ok(table)

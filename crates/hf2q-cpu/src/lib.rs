@@ -18,6 +18,7 @@ mod lower;
 mod memory;
 mod pool;
 mod program;
+mod roofline;
 mod schedule;
 mod simd;
 mod step;

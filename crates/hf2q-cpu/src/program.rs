@@ -2,22 +2,23 @@
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Instant;
 
 use hf2q_plan::{
     BackendError, GroupId, Limits, Observer, PAGE, Plan, Program, SlotMove, Step, StepError, TensorId,
-    TensorKind, Tensors, View,
+    TensorKind, Tensors, Timed, View,
 };
 
 use crate::backend::NAME;
 use crate::cache::CacheMemory;
 use crate::call::{Call, Context, Parts, Scratch};
-use crate::compile::{Compiled, Phase};
+use crate::compile::{Compiled, Phase, Purpose};
 use crate::gate::{Barrier, Broken};
 use crate::isa::Isa;
 use crate::kernels::quant_mat_mul::QuantRows;
 use crate::memory::{Memory, Place, Rows};
 use crate::pool::{Job, Pool};
-use crate::schedule::{Policy, Schedule};
+use crate::schedule::{Policy, Schedule, Stages};
 use crate::step::StepData;
 
 /// The step that runs, and which of its stages.
@@ -25,6 +26,8 @@ struct Current {
     data: StepData,
     schedule: Schedule,
     stages: Range<usize>,
+    /// Whether the caller's thread is to note when each stage ends.
+    timed: bool,
 }
 
 /// What threads share.
@@ -37,6 +40,8 @@ struct Shared {
     calls: Vec<Box<dyn Call>>,
     scratch: Vec<Mutex<Scratch>>,
     current: RwLock<Current>,
+    /// When stages of a timed job began; the last one is when it ended.
+    stamps: Mutex<Vec<Instant>>,
 }
 
 impl Job for Shared {
@@ -48,11 +53,16 @@ impl Job for Shared {
         // SAFETY: `validate` has checked the plan's waves, which phases follow, and `run` has checked the step; threads
         // claim different units of a stage and meet at the barrier before the next one.
         let cx = unsafe { Context::new(parts, &current.data, self.isa) };
+        let timed = current.timed && thread == 0;
+        let mut stamps = timed.then(|| self.stamps.lock().unwrap_or_else(PoisonError::into_inner));
         for i in current.stages.clone() {
+            if let Some(stamps) = &mut stamps {
+                stamps.push(Instant::now());
+            }
             let run = |task: crate::schedule::Task| self.calls[task.call].run(&cx, task.units, &mut scratch);
             current.schedule.work_off(&current.schedule.stages[i], thread, run);
             // The end of the job is the last barrier.
-            if i + 1 < current.stages.end {
+            if i + 1 < current.stages.end && !current.schedule.goes_on_alone(i) {
                 barrier.wait()?;
             }
         }
@@ -67,6 +77,7 @@ pub(crate) struct CpuProgram {
     pool: Arc<Pool>,
     shared: Arc<Shared>,
     phases: Vec<Phase>,
+    purposes: Vec<Purpose>,
     places: Vec<Option<usize>>,
     vocabulary: usize,
     /// Logits, where they are a part of a wider activation.
@@ -96,13 +107,15 @@ impl CpuProgram {
             quantized: quantized.collect(),
             calls: compiled.calls,
             scratch: (0..pool.threads()).map(|_| Mutex::default()).collect(),
-            current: RwLock::new(Current { data, schedule: Schedule::default(), stages: 0..0 }),
+            current: RwLock::new(Current { data, schedule: Schedule::default(), stages: 0..0, timed: false }),
+            stamps: Mutex::default(),
         };
         Ok(Self {
             limits: limits.clone(),
             pool,
             shared: Arc::new(shared),
             phases: compiled.phases,
+            purposes: compiled.purposes,
             places: compiled.places,
             vocabulary: compiled.vocabulary,
             copied: Vec::new(),
@@ -111,12 +124,13 @@ impl CpuProgram {
     }
 
     /// Checks the step and cuts its work; returns the number of stages.
-    fn prepare(&mut self, step: &Step, by_wave: bool) -> Result<usize, BackendError> {
+    fn prepare(&mut self, step: &Step, stages: Stages) -> Result<usize, BackendError> {
         step.check(&self.plan.recording, &self.limits, self.vocabulary)?;
         let mut current = self.shared.current.write().unwrap_or_else(PoisonError::into_inner);
-        let Current { data, schedule, .. } = &mut *current;
+        let Current { data, schedule, timed, .. } = &mut *current;
         data.set(step);
-        let policy = Policy { threads: self.shared.threads, by_wave };
+        *timed = stages == Stages::ByCall;
+        let policy = Policy { threads: self.shared.threads, stages };
         schedule.build(&self.phases, &self.shared.calls, data, policy);
         Ok(schedule.stages.len())
     }
@@ -155,6 +169,22 @@ impl CpuProgram {
         Ok(())
     }
 
+    /// Runs call by call and tells the observer how long each took.
+    fn run_timed(&mut self, stages: usize, observer: &mut dyn Observer) -> Result<(), BackendError> {
+        let shared = Arc::clone(&self.shared);
+        let stamps = || shared.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        stamps().clear();
+        self.run_stages(0..stages)?;
+        stamps().push(Instant::now());
+        let current = shared.current.read().unwrap_or_else(PoisonError::into_inner);
+        for (stage, times) in stamps().windows(2).enumerate() {
+            let Purpose { op, preparation } = self.purposes[current.schedule.call(stage)];
+            let op = &self.plan.recording.ops[op];
+            observer.took(&Timed { op, preparation, time: times[1] - times[0] });
+        }
+        Ok(())
+    }
+
     /// A view of the arena while no job runs.
     #[expect(unsafe_code, reason = "a view of memory that no thread uses now")]
     fn rows(&self, view: View) -> Option<(Rows<'_>, usize)> {
@@ -185,10 +215,16 @@ impl CpuProgram {
 }
 
 impl Program for CpuProgram {
-    fn run(&mut self, step: &Step, observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError> {
-        let stages = self.prepare(step, observer.is_some())?;
+    fn run(&mut self, step: &Step, mut observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError> {
+        let how = match observer.as_deref_mut().map(Observer::times) {
+            None => Stages::Joined,
+            Some(false) => Stages::ByWave,
+            Some(true) => Stages::ByCall,
+        };
+        let stages = self.prepare(step, how)?;
         match observer {
             None => self.run_stages(0..stages)?,
+            Some(observer) if how == Stages::ByCall => self.run_timed(stages, observer)?,
             Some(observer) => self.run_observed(stages, observer)?,
         }
         self.logits()

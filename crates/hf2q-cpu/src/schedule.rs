@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::call::Call;
+use crate::call::{Call, Work};
 use crate::compile::Phase;
 use crate::step::StepData;
 
@@ -55,8 +55,18 @@ pub(crate) struct Schedule {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Policy {
     pub(crate) threads: usize,
-    /// Whether each wave of the plan must end with a stage, for observers.
-    pub(crate) by_wave: bool,
+    pub(crate) stages: Stages,
+}
+
+/// Where stages end, beside where threads have to meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stages {
+    /// Nowhere else.
+    Joined,
+    /// With each wave of the plan, for observers.
+    ByWave,
+    /// With each call, to time it.
+    ByCall,
 }
 
 impl Schedule {
@@ -70,30 +80,47 @@ impl Schedule {
         self.pieces.clear();
         self.stages.clear();
         for phase in phases {
-            self.phase(phase, calls, step, policy);
+            let works = phase.calls.iter().map(|&call| (call, calls[call].work(step)));
+            let works: Vec<_> = works.filter(|(_, work)| work.units > 0).collect();
+            match policy.stages {
+                Stages::ByCall => works.chunks(1).for_each(|work| self.stage(work, phase.wave, policy)),
+                Stages::Joined | Stages::ByWave => self.stage(&works, phase.wave, policy),
+            }
         }
     }
 
-    fn phase(&mut self, phase: &Phase, calls: &[Box<dyn Call>], step: &StepData, policy: Policy) {
+    /// The call of a stage that has one only.
+    pub(crate) fn call(&self, stage: usize) -> usize {
+        self.pieces[self.stages[stage].pieces.start].call
+    }
+
+    /// Whether threads need not meet between a stage and the next one: one thread runs both.
+    pub(crate) fn goes_on_alone(&self, stage: usize) -> bool {
+        self.stages[stage].alone && self.stages.get(stage + 1).is_some_and(|next| next.alone)
+    }
+
+    fn stage(&mut self, works: &[(usize, Work)], wave: usize, policy: Policy) {
         let first = self.pieces.len();
-        let works = phase.calls.iter().map(|&call| (call, calls[call].work(step)));
-        let works: Vec<_> = works.filter(|(_, work)| work.units > 0).collect();
         let total: f32 = works.iter().map(|(_, w)| w.units as f32 * w.nanoseconds).sum();
         let target = (total / (policy.threads as f32 * SHARES)).clamp(TASK.start, TASK.end);
         let mut tasks = 0;
-        for (call, work) in works {
+        for &(call, work) in works {
             let grain = ((target / work.nanoseconds.max(1.0)) as usize).max(1);
             let piece = Piece { call, units: work.units, grain, tasks: work.units.div_ceil(grain) };
             tasks += piece.tasks;
             self.pieces.push(piece);
         }
         let alone = policy.threads == 1 || total < ALONE || tasks <= 1;
-        let joins = |last: &Stage| alone && last.alone && (!policy.by_wave || last.wave == phase.wave);
-        match self.stages.last_mut().filter(|last| joins(last)) {
+        let may_join = |last: &Stage| match policy.stages {
+            Stages::Joined => true,
+            Stages::ByWave => last.wave == wave,
+            Stages::ByCall => false,
+        };
+        match self.stages.last_mut().filter(|last| alone && last.alone && may_join(last)) {
             Some(last) => last.pieces.end = self.pieces.len(),
             None => {
                 let pieces = first..self.pieces.len();
-                self.stages.push(Stage { pieces, alone, next: AtomicUsize::new(0), wave: phase.wave });
+                self.stages.push(Stage { pieces, alone, next: AtomicUsize::new(0), wave });
             }
         }
     }
@@ -127,7 +154,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::{Context, Scratch, Work};
+    use crate::call::{Context, Scratch};
 
     struct Fake(Work);
 
@@ -139,12 +166,12 @@ mod tests {
         fn run(&self, _cx: &Context<'_>, _units: Range<usize>, _scratch: &mut Scratch) {}
     }
 
-    fn build(works: &[(usize, f32)], threads: usize) -> Schedule {
+    fn build(works: &[(usize, f32)], threads: usize, stages: Stages) -> Schedule {
         let fakes = works.iter().map(|&(units, ns)| Box::new(Fake(Work::new(units, ns))) as Box<dyn Call>);
         let calls: Vec<_> = fakes.collect();
         let phases: Vec<Phase> = (0..works.len()).map(|i| Phase { calls: vec![i], wave: i }).collect();
         let mut schedule = Schedule::default();
-        let policy = Policy { threads, by_wave: false };
+        let policy = Policy { threads, stages };
         schedule.build(&phases, &calls, &StepData::new(1), policy);
         schedule
     }
@@ -152,8 +179,8 @@ mod tests {
     #[test]
     fn every_unit_is_run_once() {
         let works = [(1, 50.0), (1000, 33.0), (7, 90_000.0), (3, 10.0), (2, 10.0)];
-        for threads in 1..5 {
-            let schedule = build(&works, threads);
+        for (threads, stages) in (1..5).flat_map(|n| [(n, Stages::Joined), (n, Stages::ByCall)]) {
+            let schedule = build(&works, threads, stages);
             let mut seen: Vec<Vec<usize>> = works.iter().map(|w| vec![0; w.0]).collect();
             for stage in &schedule.stages {
                 for thread in 0..threads {
@@ -166,7 +193,15 @@ mod tests {
 
     #[test]
     fn small_phases_share_a_stage() {
-        let schedule = build(&[(1, 50.0), (4, 100.0), (1000, 100.0), (1, 10.0)], 2);
-        assert_eq!(schedule.stages.iter().map(|s| s.alone).collect::<Vec<_>>(), [true, false, true]);
+        let works = [(1, 50.0), (4, 100.0), (1000, 100.0), (1, 10.0)];
+        let alone = |s: &Schedule| s.stages.iter().map(|s| s.alone).collect::<Vec<_>>();
+        assert_eq!(alone(&build(&works, 2, Stages::Joined)), [true, false, true]);
+        let timed = build(&works, 2, Stages::ByCall);
+        assert_eq!(alone(&timed), [true, true, false, true]);
+        assert_eq!((0..4).map(|stage| timed.call(stage)).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        assert_eq!(
+            (0..4).map(|stage| timed.goes_on_alone(stage)).collect::<Vec<_>>(),
+            [true, false, false, false]
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The one dynamic boundary between the engine and what computes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hf2q_gguf::Bytes;
 
@@ -116,4 +117,24 @@ pub trait Observer {
 
     /// Called after the wave of the operation.
     fn after(&mut self, op: &NamedOp, tensors: &dyn Tensors);
+
+    /// Whether operations are to be run one by one and timed. [`Observer::took`] is then called in place of
+    /// [`Observer::wants`] and [`Observer::after`]: looking at tensors in between would be in the times.
+    fn times(&mut self) -> bool {
+        false
+    }
+
+    /// Called after a timed step for every part of it, in the order in which they ran.
+    fn took(&mut self, _part: &Timed<'_>) {}
+}
+
+/// An operation of a timed step, or what a backend does in preparation of one.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed<'a> {
+    /// The operation; of a preparation that serves several the first of them.
+    pub op: &'a NamedOp,
+    /// What kind of preparation it is, for example `quantize`; `None`: the operation itself.
+    pub preparation: Option<&'static str>,
+    /// How long it took, all threads together.
+    pub time: Duration,
 }

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use hf2q_plan::{
     BackendError, GroupId, Limits, NamedOp, Observer, PAGE, Plan, Program, SlotMove, Step, StepError,
-    TensorId, Tensors,
+    TensorId, Tensors, Timed,
 };
 
 use crate::cache::CacheData;
@@ -27,9 +28,11 @@ impl Program for ReferenceProgram {
         step.check(&self.plan.recording, &self.limits, self.vocabulary)?;
         self.memory.begin(step)?;
         let plan = Arc::clone(&self.plan);
+        let timed = observer.as_deref_mut().is_some_and(Observer::times);
         for wave in &plan.waves {
             let wave = &plan.recording.ops[wave.clone()];
             for op in wave {
+                let started = Instant::now();
                 let mut state = ops::State {
                     recording: &plan.recording,
                     step,
@@ -37,8 +40,11 @@ impl Program for ReferenceProgram {
                     caches: &mut self.caches,
                 };
                 ops::run(op, &mut state)?;
+                if let Some(observer) = observer.as_deref_mut().filter(|_| timed) {
+                    observer.took(&Timed { op, preparation: None, time: started.elapsed() });
+                }
             }
-            if let Some(observer) = observer.as_deref_mut() {
+            if let Some(observer) = observer.as_deref_mut().filter(|_| !timed) {
                 self.show(wave, observer);
             }
         }

@@ -15,6 +15,7 @@ mod cells;
 mod formats;
 mod output;
 mod panel;
+mod peak;
 mod portable;
 mod product;
 mod simd;
@@ -27,4 +28,5 @@ mod tests;
 
 pub use activations::{GROUP, Picked, QuantRows, Row, RowOut, quantize_row};
 pub use output::OutputRows;
+pub(crate) use peak::dots;
 pub use product::{PANEL, QuantMatMul, Scratch, supports};
