@@ -1,5 +1,6 @@
-//! Repository checks: `cargo xtask tidy`.
+//! Repository checks: `cargo xtask tidy`, `cargo xtask kernels`.
 
+mod kernels;
 mod tidy;
 
 use std::process::ExitCode;
@@ -8,7 +9,8 @@ fn main() -> ExitCode {
     let command = std::env::args().nth(1);
     let result = match command.as_deref() {
         Some("tidy") => tidy::run(),
-        _ => Err(anyhow::anyhow!("usage: cargo xtask tidy")),
+        Some("kernels") => kernels::run(std::env::args().skip(2)),
+        _ => Err(anyhow::anyhow!("usage: cargo xtask tidy, or: cargo xtask kernels")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,80 @@
+//! Sums, products with a constant and caps, value by value.
+
+use hf2q_plan::{Add, BackendError, Scale, SoftCap};
+
+use super::{Arguments, Call, Cx, Grid, Operand, Rows, kind_code, launch};
+use crate::compile::Compiler;
+use crate::error::CudaError;
+use crate::library::Function;
+use crate::sources::Variant;
+
+const THREADS: usize = 256;
+
+fn variant() -> Variant {
+    Variant::plain("elementwise")
+}
+
+pub(super) fn variants() -> Vec<Variant> {
+    vec![variant()]
+}
+
+/// `struct Elementwise` of the kernel.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Args {
+    a: Rows,
+    b: Rows,
+    out: Rows,
+    /// One value; 0: none.
+    by: u64,
+    constant: f32,
+    kind: u32,
+}
+
+// SAFETY: the fields are those of the kernel's structure; rows lie in the arena, sized for the program's limits.
+#[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
+unsafe impl Arguments for Args {}
+
+struct Elementwise {
+    function: Function,
+    args: Args,
+    x: Operand,
+}
+
+impl Call for Elementwise {
+    fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
+        let columns = self.x.rows.width as usize;
+        let blocks = [columns.div_ceil(THREADS), cx.count(self.x.kind).min(MAX_Y), 1];
+        launch(cx, self.function, Grid::new(blocks, THREADS), &self.args)
+    }
+}
+
+/// Most blocks in the second direction of a grid; kernels stride over the rest.
+const MAX_Y: usize = 65535;
+
+fn call(
+    c: &mut Compiler<'_>,
+    entry: &str,
+    (a, b, out): (Operand, Operand, Operand),
+    (by, constant): (u64, f32),
+) -> Result<Box<dyn Call>, BackendError> {
+    let function = c.function(&variant(), entry)?;
+    let args = Args { a: a.rows, b: b.rows, out: out.rows, by, constant, kind: kind_code(a.kind) };
+    Ok(Box::new(Elementwise { function, args, x: a }))
+}
+
+pub(crate) fn add(c: &mut Compiler<'_>, o: &Add) -> Result<Box<dyn Call>, BackendError> {
+    let operands = (c.operand(o.a)?, c.operand(o.b)?, c.operand(o.out)?);
+    call(c, "add", operands, (0, 0.0))
+}
+
+pub(crate) fn scale(c: &mut Compiler<'_>, o: &Scale) -> Result<Box<dyn Call>, BackendError> {
+    let (x, out) = (c.operand(o.x)?, c.operand(o.out)?);
+    let by = o.by.map(|id| c.weight(id)).transpose()?.map_or(0, |w| w.data);
+    call(c, "scale", (x, x, out), (by, o.factor))
+}
+
+pub(crate) fn soft_cap(c: &mut Compiler<'_>, o: &SoftCap) -> Result<Box<dyn Call>, BackendError> {
+    let (x, out) = (c.operand(o.x)?, c.operand(o.out)?);
+    call(c, "soft_cap", (x, x, out), (0, o.cap))
+}

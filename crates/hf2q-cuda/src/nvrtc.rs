@@ -1,0 +1,194 @@
+//! NVRTC, the compiler of kernels, loaded when it is needed.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::Path;
+use std::ptr::null_mut;
+
+use libloading::Library;
+
+use crate::error::CudaError;
+
+type Program = *mut c_void;
+
+/// The functions that are used.
+struct Functions {
+    version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
+    create: unsafe extern "C" fn(
+        *mut Program,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> c_int,
+    compile: unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int,
+    destroy: unsafe extern "C" fn(*mut Program) -> c_int,
+    log_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    log: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+    cubin_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    cubin: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+}
+
+/// The loaded library.
+pub struct Nvrtc {
+    functions: Functions,
+    version: (i32, i32),
+    /// What the functions belong to.
+    _libraries: Vec<Library>,
+}
+
+/// What is to be compiled.
+#[derive(Clone, Copy, Debug)]
+pub struct Unit<'a> {
+    /// For messages.
+    pub name: &'a str,
+    /// The source.
+    pub source: &'a str,
+    /// Files that it may include: name and text.
+    pub headers: &'a [(&'a str, &'a str)],
+    /// Options, the architecture (`--gpu-architecture=sm_…`) among them.
+    pub options: &'a [String],
+    /// The architecture, for messages.
+    pub arch: &'a str,
+}
+
+/// Compiled code and what the compiler said.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// Code for one architecture.
+    pub cubin: Vec<u8>,
+    /// Warnings, and with `--ptxas-options=-v` what registers and memory are used.
+    pub log: String,
+}
+
+/// Names by which the system's loader may know the library, newest first.
+const NAMES: [&str; 5] = [
+    "libnvrtc.so.13",
+    "libnvrtc.so.12",
+    "libnvrtc.so",
+    "/usr/local/cuda/lib64/libnvrtc.so",
+    "nvrtc64_130_0.dll",
+];
+
+#[expect(unsafe_code, reason = "functions of a library written in C")]
+impl Nvrtc {
+    /// Loads `file`, or what the system finds.
+    ///
+    /// # Errors
+    /// What the loader said, if there is none.
+    pub fn load(file: Option<&Path>) -> Result<Self, String> {
+        let mut libraries = Vec::new();
+        let Some(file) = file else {
+            let mut why = String::new();
+            for name in NAMES {
+                match Self::open(Path::new(name), libraries) {
+                    Ok(found) => return Ok(found),
+                    Err(error) => why = error,
+                }
+                libraries = Vec::new();
+            }
+            return Err(why);
+        };
+        // Its second library is looked for by name only, so it must be there before.
+        let beside = file.parent().and_then(|folder| std::fs::read_dir(folder).ok());
+        for entry in beside.into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("libnvrtc-builtins.so") {
+                // SAFETY: the user names this folder as that of NVRTC; its libraries have no start-up code of their own.
+                libraries.extend(unsafe { Library::new(entry.path()) });
+            }
+        }
+        Self::open(file, libraries)
+    }
+
+    fn open(file: &Path, mut libraries: Vec<Library>) -> Result<Self, String> {
+        // SAFETY: as above, for the library that the system knows by this name.
+        let library = unsafe { Library::new(file) }.map_err(|e| e.to_string())?;
+        macro_rules! get {
+            ($name:literal) => {
+                // SAFETY: the field has the type that NVRTC's header gives this function.
+                *unsafe { library.get($name) }.map_err(|e| e.to_string())?
+            };
+        }
+        let functions = Functions {
+            version: get!(b"nvrtcVersion\0"),
+            create: get!(b"nvrtcCreateProgram\0"),
+            compile: get!(b"nvrtcCompileProgram\0"),
+            destroy: get!(b"nvrtcDestroyProgram\0"),
+            log_size: get!(b"nvrtcGetProgramLogSize\0"),
+            log: get!(b"nvrtcGetProgramLog\0"),
+            cubin_size: get!(b"nvrtcGetCUBINSize\0"),
+            cubin: get!(b"nvrtcGetCUBIN\0"),
+        };
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: both point to integers.
+        unsafe { (functions.version)(&mut major, &mut minor) };
+        libraries.push(library);
+        Ok(Self { functions, version: (major, minor), _libraries: libraries })
+    }
+
+    /// For example `(13, 0)`.
+    pub fn version(&self) -> (i32, i32) {
+        self.version
+    }
+
+    /// Compiles to machine code.
+    ///
+    /// # Errors
+    /// The compiler's messages.
+    pub fn compile(&self, unit: &Unit<'_>) -> Result<Compiled, CudaError> {
+        let strings = |texts: &mut dyn Iterator<Item = &str>| -> Vec<CString> {
+            texts.map(|t| CString::new(t).expect("sources and options have no zero bytes")).collect()
+        };
+        let pointers = |s: &[CString]| s.iter().map(|s| s.as_ptr()).collect::<Vec<_>>();
+        let names = strings(&mut [unit.source, unit.name].into_iter());
+        let texts = strings(&mut unit.headers.iter().map(|h| h.1));
+        let includes = strings(&mut unit.headers.iter().map(|h| h.0));
+        let options = strings(&mut unit.options.iter().map(String::as_str));
+        let (texts, includes, options) = (pointers(&texts), pointers(&includes), pointers(&options));
+        let count = |n: usize| c_int::try_from(n).expect("a handful of headers and options");
+        let mut program: Program = null_mut();
+        // SAFETY: all pointers are to strings and lists that live until the end of this function.
+        let code = unsafe {
+            (self.functions.create)(
+                &mut program,
+                names[0].as_ptr(),
+                names[1].as_ptr(),
+                count(texts.len()),
+                texts.as_ptr(),
+                includes.as_ptr(),
+            )
+        };
+        check("nvrtcCreateProgram", code)?;
+        // SAFETY: the program was made above.
+        let code = unsafe { (self.functions.compile)(program, count(options.len()), options.as_ptr()) };
+        let result = self.result(program, code, unit);
+        // SAFETY: the program was made above and is not used again.
+        unsafe { (self.functions.destroy)(&mut program) };
+        result
+    }
+
+    fn result(&self, program: Program, code: c_int, unit: &Unit<'_>) -> Result<Compiled, CudaError> {
+        let mut size = 0;
+        // SAFETY: the program is alive; `size` is an integer.
+        check("nvrtcGetProgramLogSize", unsafe { (self.functions.log_size)(program, &mut size) })?;
+        let mut log = vec![0_u8; size];
+        // SAFETY: the log has room for `size` bytes.
+        check("nvrtcGetProgramLog", unsafe { (self.functions.log)(program, log.as_mut_ptr().cast()) })?;
+        let log = String::from_utf8_lossy(&log).trim_end_matches('\0').trim_end().to_owned();
+        if code != 0 {
+            let (kernel, arch) = (unit.name.to_owned(), unit.arch.to_owned());
+            return Err(CudaError::Compile { kernel, arch, log });
+        }
+        // SAFETY: the program is alive and compiled.
+        check("nvrtcGetCUBINSize", unsafe { (self.functions.cubin_size)(program, &mut size) })?;
+        let mut cubin = vec![0_u8; size];
+        // SAFETY: there is room for `size` bytes.
+        check("nvrtcGetCUBIN", unsafe { (self.functions.cubin)(program, cubin.as_mut_ptr().cast()) })?;
+        Ok(Compiled { cubin, log })
+    }
+}
+
+fn check(call: &'static str, code: c_int) -> Result<(), CudaError> {
+    if code == 0 { Ok(()) } else { Err(CudaError::Nvrtc { call, code }) }
+}

@@ -1,0 +1,131 @@
+//! The kernels: their sources and every variant that programs use. `cargo xtask kernels` compiles this table.
+
+use crate::launch;
+
+/// A source file of a kernel, by its name without `.cu`.
+const FILES: &[(&str, &str)] = &[
+    ("elementwise", include_str!("../kernels/elementwise.cu")),
+    // Products.
+];
+
+/// What kernels include.
+pub const HEADERS: &[(&str, &str)] = &[
+    ("common.cuh", include_str!("../kernels/common.cuh")),
+    // Products.
+];
+
+/// Options of every compilation: multiply-adds are fused only where a kernel says so, since their number of roundings
+/// is a part of what a row computes.
+pub const OPTIONS: &[&str] = &["--std=c++17", "--fmad=false"];
+
+/// A kernel source with the macros that it is compiled with. One variant may have several entries.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Variant {
+    /// The source: a name of a file without `.cu`.
+    pub file: &'static str,
+    /// Macros and their values.
+    pub defines: Vec<(&'static str, u32)>,
+}
+
+impl Variant {
+    /// A source without macros.
+    pub fn plain(file: &'static str) -> Self {
+        Self { file, defines: Vec::new() }
+    }
+
+    /// With one more macro.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: u32) -> Self {
+        self.defines.push((name, value));
+        self
+    }
+
+    /// For example `attention-QUERIES_8-DIMS_2`.
+    pub fn name(&self) -> String {
+        let defines = self.defines.iter().map(|(name, value)| format!("-{name}_{value}"));
+        std::iter::once(self.file.to_owned()).chain(defines).collect()
+    }
+
+    /// Its text.
+    ///
+    /// # Panics
+    /// If the table has no such file: a mistake of ours.
+    pub fn source(&self) -> &'static str {
+        let found = FILES.iter().find(|(name, _)| *name == self.file);
+        found.map_or_else(|| panic!("there is no kernel file {}", self.file), |(_, text)| text)
+    }
+
+    /// Options of the compiler for an architecture, for example `sm_90a`.
+    pub fn options(&self, arch: &str) -> Vec<String> {
+        let defines = self.defines.iter().map(|(name, value)| format!("-D{name}={value}"));
+        let arch = format!("--gpu-architecture={arch}");
+        OPTIONS.iter().map(|&o| o.to_owned()).chain([arch]).chain(defines).collect()
+    }
+
+    /// Names what compiling gives: sources, options and `compiler`.
+    pub fn key(&self, arch: &str, compiler: &str) -> String {
+        let mut hash = Fnv::default();
+        hash.add(compiler);
+        hash.add(self.source());
+        HEADERS.iter().for_each(|(name, text)| {
+            hash.add(name);
+            hash.add(text);
+        });
+        self.options(arch).iter().for_each(|o| hash.add(o));
+        format!("{}.{arch}.{:032x}.cubin", self.name(), hash.0)
+    }
+}
+
+/// All variants, each once.
+pub fn variants() -> Vec<Variant> {
+    launch::variants()
+}
+
+/// FNV-1a of 128 bits.
+struct Fnv(u128);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+}
+
+impl Fnv {
+    fn add(&mut self, text: &str) {
+        // A zero ends a text, so that two of them are not another two.
+        for &byte in text.as_bytes().iter().chain(&[0]) {
+            self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_variant_has_a_source_and_a_name_of_its_own() {
+        let all = variants();
+        let names: HashSet<String> = all.iter().map(Variant::name).collect();
+        assert_eq!(names.len(), all.len());
+        assert!(all.iter().all(|v| v.source().contains("extern \"C\"")));
+        let used: HashSet<&str> = all.iter().map(|v| v.file).collect();
+        assert_eq!(used.len(), FILES.len(), "every file is used");
+    }
+
+    #[test]
+    fn keys_tell_apart_what_is_compiled() {
+        let plain = Variant::plain("elementwise");
+        let keys: HashSet<String> = [
+            plain.key("sm_80", "13.0"),
+            plain.key("sm_90a", "13.0"),
+            plain.key("sm_90a", "13.1"),
+            plain.clone().with("A", 1).key("sm_90a", "13.0"),
+        ]
+        .into();
+        assert_eq!(keys.len(), 4);
+        assert_eq!(plain.key("sm_80", "13.0"), plain.key("sm_80", "13.0"));
+    }
+}
