@@ -131,7 +131,7 @@ impl Observer for Collector {
 }
 
 /// The rows of a view into an activation `width` wide.
-fn rows<T>(values: &[T], width: usize, view: View) -> impl Iterator<Item = &[T]> {
+pub(crate) fn rows<T>(values: &[T], width: usize, view: View) -> impl Iterator<Item = &[T]> {
     values.chunks_exact(width.max(1)).map(move |row| &row[view.offset..view.offset + view.width])
 }
 

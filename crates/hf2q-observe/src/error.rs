@@ -24,6 +24,30 @@ pub enum ObserveError {
         /// Name of the operation.
         op: String,
     },
+    /// Distributions over different tokens have no distance.
+    #[error(
+        "{reference} has a vocabulary of {expected} tokens, {candidate} one of {found}: only models with the same tokens can be compared"
+    )]
+    Vocabulary {
+        /// What the others are compared with.
+        reference: String,
+        /// Its number of tokens.
+        expected: usize,
+        /// What has another number.
+        candidate: String,
+        /// Its number of tokens.
+        found: usize,
+    },
+    /// The side that others are measured by is no measure.
+    #[error(
+        "the logits of {name} after {position} tokens are not finite; the model's weights may be damaged (`hf2q inspect` checks them), or its cache needs a format with a wider range"
+    )]
+    Logits {
+        /// What was computed.
+        name: String,
+        /// Position of the row in its chunk.
+        position: usize,
+    },
     /// What was measured fits no importance file.
     #[error(transparent)]
     Importance(#[from] ImportanceError),

@@ -20,10 +20,15 @@ impl Likelihood {
         let rows = logits.par_chunks_exact(vocabulary.max(1)).zip(targets);
         let all: Vec<f64> = rows.map(|(row, &token)| surprise(row, token as usize)).collect();
         for nll in all {
-            self.sum += nll;
-            self.squares += nll * nll;
-            self.tokens += 1;
+            self.push(nll);
         }
+    }
+
+    /// Adds one token's, in nats.
+    pub fn push(&mut self, nll: f64) {
+        self.sum += nll;
+        self.squares += nll * nll;
+        self.tokens += 1;
     }
 
     /// Adds those of another text.
@@ -33,25 +38,39 @@ impl Likelihood {
         self.tokens += other.tokens;
     }
 
+    /// Their mean; 0 of none.
+    pub fn mean(&self) -> f64 {
+        self.sum / self.tokens.max(1) as f64
+    }
+
+    /// Standard error of the mean, if tokens were independent; `None` for fewer than two.
+    pub fn mean_error(&self) -> Option<f64> {
+        let n = self.tokens as f64;
+        let variance = self.squares / n - self.mean() * self.mean();
+        (self.tokens > 1).then(|| (variance.max(0.0) / (n - 1.0)).sqrt())
+    }
+
     /// The exponential of the mean.
     pub fn perplexity(&self) -> f64 {
-        (self.sum / self.tokens.max(1) as f64).exp()
+        self.mean().exp()
     }
 
     /// Standard error of the perplexity, if tokens were independent; `None` for fewer than two.
     pub fn error(&self) -> Option<f64> {
-        let n = self.tokens as f64;
-        let mean = self.sum / n;
-        let variance = self.squares / n - mean * mean;
-        (self.tokens > 1).then(|| (variance.max(0.0) / (n - 1.0)).sqrt() * self.perplexity())
+        Some(self.mean_error()? * self.perplexity())
     }
 }
 
 /// `ln Σ exp(l) - l[token]`.
 fn surprise(logits: &[f32], token: usize) -> f64 {
+    log_sum(logits) - f64::from(logits[token])
+}
+
+/// `ln Σ exp(l)`; no finite number if a logit is NaN or `+∞`, or all are `-∞`.
+pub(crate) fn log_sum(logits: &[f32]) -> f64 {
     let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     let sum: f64 = logits.iter().map(|&l| (f64::from(l) - max).exp()).sum();
-    sum.ln() + max - f64::from(logits[token])
+    sum.ln() + max
 }
 
 #[cfg(test)]
