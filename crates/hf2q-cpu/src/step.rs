@@ -12,13 +12,24 @@ const CHUNK: usize = 32;
 #[derive(Debug)]
 pub(crate) struct StepData {
     pub(crate) step: Step,
-    /// Runs of rows of one sequence at successive positions that all find their keys by page table, cut to [`CHUNK`];
-    /// any other row is a run of its own.
-    pub(crate) chunks: Vec<Range<usize>>,
+    /// Of all rows.
+    chunks: Vec<Chunk>,
+    /// Of the rows whose logits are wanted.
+    wanted: Vec<Chunk>,
     /// By group: rows that store into one page.
     stores: Vec<Stores>,
     /// `0, 1, 2, …`: as many as a matrix product may have rows.
     pub(crate) identity: Vec<u32>,
+}
+
+/// Rows that lie side by side in the step and in an activation. They are of one sequence at successive positions and all
+/// find their keys by page table, and are [`CHUNK`] at most; any other row is alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    /// Rows of the step.
+    pub(crate) rows: Range<usize>,
+    /// The activation's row that is the first of them.
+    pub(crate) at: usize,
 }
 
 /// The rows of a step in the order of the pages that they store into, in one group.
@@ -65,7 +76,7 @@ impl StepData {
             logit_rows: Vec::new(),
         };
         let identity = (0..max_rows).map(|r| u32::try_from(r).unwrap_or(u32::MAX)).collect();
-        Self { step: empty, chunks: Vec::new(), stores: Vec::new(), identity }
+        Self { step: empty, chunks: Vec::new(), wanted: Vec::new(), stores: Vec::new(), identity }
     }
 
     /// Takes over a step that has been checked.
@@ -75,13 +86,39 @@ impl StepData {
         for (stores, group) in self.stores.iter_mut().zip(&step.groups) {
             stores.set(&group.slots);
         }
-        self.chunks.clear();
-        let mut start = 0;
-        for row in 1..=step.len() {
-            if row == step.len() || row - start == CHUNK || !self.continues(row) {
-                self.chunks.push(start..row);
-                start = row;
+        let (chunks, wanted) = (std::mem::take(&mut self.chunks), std::mem::take(&mut self.wanted));
+        self.chunks = self.cut(RowKind::Step, chunks);
+        self.wanted = self.cut(RowKind::Logits, wanted);
+    }
+
+    /// The chunks of an activation's rows, in memory that may be used again.
+    fn cut(&self, kind: RowKind, mut chunks: Vec<Chunk>) -> Vec<Chunk> {
+        chunks.clear();
+        for at in 0..self.count(kind) {
+            let row = self.row(kind, at);
+            match chunks.last_mut() {
+                Some(Chunk { rows, .. }) if rows.end == row && rows.len() < CHUNK && self.continues(row) => {
+                    rows.end += 1;
+                }
+                _ => chunks.push(Chunk { rows: row..row + 1, at }),
             }
+        }
+        chunks
+    }
+
+    /// Parts of an activation's rows.
+    pub(crate) fn chunks(&self, kind: RowKind) -> &[Chunk] {
+        match kind {
+            RowKind::Step => &self.chunks,
+            RowKind::Logits => &self.wanted,
+        }
+    }
+
+    /// The row of the step that row `i` of an activation is.
+    pub(crate) fn row(&self, kind: RowKind, i: usize) -> usize {
+        match kind {
+            RowKind::Step => i,
+            RowKind::Logits => self.step.logit_rows[i] as usize,
         }
     }
 
@@ -158,10 +195,14 @@ mod tests {
         // The last row stores off its page, so it is found by path.
         slots.extend([67, 68, 70, 130]);
         let group = GroupStep { slots, page_tables: vec![0, 1], pages_per_sequence: 1 };
-        let step = Step::new(rows, vec![group], vec![]).unwrap();
+        let step = Step::new(rows, vec![group], vec![3, 4, 5, 7, 39, 40, 41, 43]).unwrap();
         let mut data = StepData::new(64);
         data.set(&step);
-        assert_eq!(data.chunks, [0..32, 32..40, 40..42, 42..43, 43..44]);
+        let chunks = |kind| data.chunks(kind).iter().map(|c| (c.rows.clone(), c.at)).collect::<Vec<_>>();
+        let all = [(0..32, 0), (32..40, 32), (40..42, 40), (42..43, 42), (43..44, 43)];
+        assert_eq!(chunks(RowKind::Step), all);
+        let wanted = [(3..6, 0), (7..8, 3), (39..40, 4), (40..42, 5), (43..44, 7)];
+        assert_eq!(chunks(RowKind::Logits), wanted);
         let window = Group { name: "sliding".into(), window: Some(16) };
         assert_eq!(data.visible(&window, 39), 24..40);
         let stores = data.stores(0);

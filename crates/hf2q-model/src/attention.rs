@@ -1,23 +1,25 @@
-//! Attention as all architectures share it. `x` is the normalized input `[R, hidden]`.
+//! Attention as all architectures share it. `h` is the normalized input `[rows, hidden]`.
 
 use hf2q_plan::{AttentionParams, View};
 
 use crate::builder::Builder;
 
-/// Self-attention: project, normalize heads (where the family does), rotate, attend, project back.
-pub(crate) fn self_attention(b: &mut Builder<'_>, x: View) -> View {
-    let q = queries(b, x);
-    let k = b.linear("k_proj", x, "attn_k");
+/// Self-attention: project, normalize heads (where the family does), rotate, attend, project back. Returns the residual
+/// stream `x` and what the queries see, both of the rows that go on.
+pub(crate) fn self_attention(b: &mut Builder<'_>, x: View, h: View) -> (View, View) {
+    let (x, wanted) = b.wanted(x, h);
+    let q = queries(b, wanted);
+    let k = b.linear("k_proj", h, "attn_k");
     let k = keys(b, k);
-    let v = b.linear("v_proj", x, "attn_v");
+    let v = b.linear("v_proj", h, "attn_v");
     let cache = b.cache();
     b.r.kv_store("kv_store", k, v, cache);
-    attend(b, q)
+    (x, attend(b, q))
 }
 
-/// Rotated queries `[R, heads · head_dim]`.
-pub(crate) fn queries(b: &mut Builder<'_>, x: View) -> View {
-    let q = b.linear("q_proj", x, "attn_q");
+/// Rotated queries `[rows, heads · head_dim]`.
+pub(crate) fn queries(b: &mut Builder<'_>, h: View) -> View {
+    let q = b.linear("q_proj", h, "attn_q");
     let q = head_norm(b, "q_norm", q, "attn_q_norm");
     b.rope("q_rope", q)
 }
@@ -28,7 +30,7 @@ pub(crate) fn keys(b: &mut Builder<'_>, k: View) -> View {
     b.rope("k_rope", k)
 }
 
-/// What the queries see in the layer's cache, projected to `[R, hidden]`.
+/// What the queries see in the layer's cache, projected to `[rows, hidden]`.
 pub(crate) fn attend(b: &mut Builder<'_>, q: View) -> View {
     let cache = b.cache();
     let layer = b.layer();

@@ -10,6 +10,7 @@ use hf2q_plan::{
     Yarn,
 };
 
+use crate::gemma4::PerLayer;
 use crate::model::Model;
 use crate::options::RecordOptions;
 use crate::{gemma3, gemma4, llama, qwen3};
@@ -18,11 +19,11 @@ use crate::{gemma3, gemma4, llama, qwen3};
 pub(crate) fn record(model: &Model, options: &RecordOptions) -> Result<Recording, PlanError> {
     let mut b = Builder::new(model, *options);
     let mut x = b.embed();
-    let per_layer = gemma4::per_layer_inputs(&mut b, x);
+    b.per_layer = gemma4::per_layer_inputs(&mut b, x);
     for i in 0..b.config.layers.len() {
         b.at = i;
         x = match b.config.architecture {
-            Architecture::Gemma4 => gemma4::layer(&mut b, x, per_layer),
+            Architecture::Gemma4 => gemma4::layer(&mut b, x),
             Architecture::Gemma3 => gemma3::layer(&mut b, x),
             Architecture::Llama => llama::layer(&mut b, x),
             Architecture::Qwen3 | Architecture::Qwen3Moe => qwen3::layer(&mut b, x),
@@ -39,6 +40,10 @@ pub(crate) struct Builder<'a> {
     pub(crate) config: &'a Config,
     model: &'a Model,
     options: RecordOptions,
+    /// Small inputs of the layers, in models that have them.
+    pub(crate) per_layer: Option<PerLayer>,
+    /// The layer behind whose store only wanted rows go on.
+    last_store: Option<usize>,
     groups: HashMap<Option<u32>, GroupId>,
     caches: HashMap<usize, CacheId>,
     at: usize,
@@ -46,8 +51,19 @@ pub(crate) struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     fn new(model: &'a Model, options: RecordOptions) -> Self {
-        let (r, config) = (Recorder::default(), model.config());
-        Self { r, config, model, options, groups: HashMap::new(), caches: HashMap::new(), at: 0 }
+        let config = model.config();
+        let last_store = config.layers.iter().rposition(|l| l.kv_from.is_none());
+        Self {
+            r: Recorder::default(),
+            config,
+            model,
+            options,
+            per_layer: None,
+            last_store: last_store.filter(|_| !options.all_rows),
+            groups: HashMap::new(),
+            caches: HashMap::new(),
+            at: 0,
+        }
     }
 
     /// The current layer.
@@ -143,6 +159,17 @@ impl<'a> Builder<'a> {
         self.r.rope(op, x, layer.head_dim, parameters)
     }
 
+    /// What goes on beside the keys and values of the current layer, given the residual stream and the layer's normalized
+    /// input. After the last layer that stores some, nothing reads a row again whose logits nobody wants.
+    pub(crate) fn wanted(&mut self, mut x: View, mut h: View) -> (View, View) {
+        if self.last_store == Some(self.at) {
+            x = self.r.select_rows("select_residual", x);
+            h = self.r.select_rows("select_input", h);
+            self.per_layer = self.per_layer.map(|inputs| inputs.wanted(&mut self.r, self.at));
+        }
+        (x, h)
+    }
+
     /// The cache that the current layer reads: its own, or that of the layer whose keys and values it shares.
     pub(crate) fn cache(&mut self) -> CacheId {
         let owner = self.layer().kv_from.unwrap_or(self.at);
@@ -169,7 +196,10 @@ impl<'a> Builder<'a> {
 
     fn logits(&mut self, x: View) -> View {
         self.r.prefix("");
-        let x = self.r.select_rows("select_rows", x);
+        let x = match self.last_store {
+            Some(_) => x,
+            None => self.r.select_rows("select_rows", x),
+        };
         let weight = Some(self.model_weight("output_norm.weight"));
         let x = self.r.rms_norm("output_norm", x, Norm { weight, eps: self.config.norm_eps });
         let matrix = if self.config.tied_output { "token_embd.weight" } else { "output.weight" };

@@ -6,11 +6,11 @@ use crate::attention::self_attention;
 use crate::builder::Builder;
 use crate::feed_forward::gated;
 
-/// One layer: `[R, hidden]` to `[R, hidden]`.
+/// One layer: `[rows, hidden]` to `[rows, hidden]`.
 pub(crate) fn layer(b: &mut Builder<'_>, x: View) -> View {
     b.part("attn");
     let h = b.norm("norm", x, "attn_norm");
-    let h = self_attention(b, h);
+    let (x, h) = self_attention(b, x, h);
     let h = b.norm("post_norm", h, "post_attention_norm");
     let x = b.r.add("add", x, h);
 

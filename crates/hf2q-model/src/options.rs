@@ -26,17 +26,20 @@ pub struct RecordOptions {
     pub sliding: (KvFormat, KvFormat),
     /// Storage of keys and of values in layers that see everything.
     pub global: (KvFormat, KvFormat),
+    /// Whether every row passes all layers, for observers that want to see them; otherwise rows whose logits nobody
+    /// wants end where the last keys and values are stored. Logits are the same. Not part of the text.
+    pub all_rows: bool,
 }
 
 impl RecordOptions {
     /// Keys and values of all layers in one format.
     pub fn uniform(format: KvFormat) -> Self {
-        Self { sliding: (format, format), global: (format, format) }
+        Self { sliding: (format, format), global: (format, format), all_rows: false }
     }
 
     /// What an item may be about: sliding keys and values, global keys and values.
     fn cells(&mut self) -> [&mut KvFormat; 4] {
-        let Self { sliding, global } = self;
+        let Self { sliding, global, .. } = self;
         [&mut sliding.0, &mut sliding.1, &mut global.0, &mut global.1]
     }
 }
@@ -141,7 +144,8 @@ mod tests {
             ("tq6,global:v=tq4", (TQ6, TQ6), (TQ6, TQ4)),
             ("sliding:v=tq4,global:k=tq6", (F16, TQ4), (TQ6, F16)),
         ] {
-            assert_eq!(text.parse::<RecordOptions>().unwrap(), RecordOptions { sliding, global }, "{text}");
+            let expected = RecordOptions { sliding, global, all_rows: false };
+            assert_eq!(text.parse::<RecordOptions>().unwrap(), expected, "{text}");
         }
     }
 
@@ -151,8 +155,8 @@ mod tests {
             for (j, &b) in KvFormat::ALL.iter().enumerate() {
                 let c = KvFormat::ALL[(i * j) % KvFormat::ALL.len()];
                 for options in [
-                    RecordOptions { sliding: (a, b), global: (b, c) },
-                    RecordOptions { sliding: (a, b), global: (a, b) },
+                    RecordOptions { sliding: (a, b), global: (b, c), all_rows: false },
+                    RecordOptions { sliding: (a, b), global: (a, b), all_rows: false },
                 ] {
                     let text = options.to_string();
                     assert_eq!(text.parse::<RecordOptions>().unwrap(), options, "{text}");

@@ -1,7 +1,7 @@
 //! The closed set of operations. A backend is a `match` over [`Op`].
 //!
 //! Shapes are given as `[rows, columns]`; `R` is the number of rows of the step, `L` the number of rows whose
-//! logits are wanted. Every row is computed from the same row of the inputs (and, in attention, from the cache),
+//! logits are wanted, `rows` either of them (see [`crate::RowKind`]). Every row is computed from the same row of the inputs (and, in attention, from the cache),
 //! in an order of accumulation that depends on widths alone, never on `R`, `L` or the number of threads.
 
 use crate::tensor::{CacheId, TensorId, View};
@@ -86,10 +86,10 @@ pub struct RopeParams {
     pub magnitude: f32,
 }
 
-/// Rotates every head of `x`; see [`RopeParams`].
+/// Rotates every head of `x`, each row by its own position; see [`RopeParams`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
-    /// `[R, heads · head_dim]`.
+    /// `[rows, heads · head_dim]`.
     pub x: View,
     /// Shape of `x`.
     pub out: View,
@@ -118,13 +118,13 @@ pub struct KvStore {
 /// absolute positions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
-    /// `[R, heads · head_dim]`.
+    /// `[rows, heads · head_dim]`; the cache has the keys of all rows, whichever of them ask.
     pub q: View,
     /// What is attended to; written by an earlier [`KvStore`] of the step, perhaps of another layer.
     pub cache: CacheId,
     /// The cache as a tensor, for the accesses.
     pub cache_tensor: TensorId,
-    /// `[R, heads · head_dim]`.
+    /// `[rows, heads · head_dim]`.
     pub out: View,
     /// Query heads.
     pub heads: usize,
@@ -208,11 +208,11 @@ pub enum Renormalize {
 /// Softmax over the experts, then the `top_k` largest in descending order (ties: the lower index first).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// `[R, experts]`.
+    /// `[rows, experts]`.
     pub logits: View,
-    /// i32 `[R, top_k]`: chosen experts.
+    /// i32 `[rows, top_k]`: chosen experts.
     pub experts: View,
-    /// `[R, top_k]`: their weights.
+    /// `[rows, top_k]`: their weights.
     pub weights: View,
     /// How the weights are normalized.
     pub renormalize: Renormalize,
@@ -232,13 +232,13 @@ pub enum ExpertInput {
 /// `out[r, i] = x · weight[experts[r, i]]ᵀ` for every chosen expert `i`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpertMatMul {
-    /// `[R, n_in]` or `[R, top_k · n_in]`.
+    /// `[rows, n_in]` or `[rows, top_k · n_in]`.
     pub x: View,
-    /// i32 `[R, top_k]`.
+    /// i32 `[rows, top_k]`.
     pub experts: View,
     /// `[experts, n_out, n_in]`, any block format.
     pub weight: TensorId,
-    /// `[R, top_k · n_out]`.
+    /// `[rows, top_k · n_out]`.
     pub out: View,
     /// How `x` is read.
     pub input: ExpertInput,
@@ -247,11 +247,11 @@ pub struct ExpertMatMul {
 /// `out = Σ_i weights[r, i] · x[r, i]`, added in the order of `i`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpertSum {
-    /// `[R, top_k · width]`.
+    /// `[rows, top_k · width]`.
     pub x: View,
-    /// `[R, top_k]`.
+    /// `[rows, top_k]`.
     pub weights: View,
-    /// `[R, width]`.
+    /// `[rows, width]`.
     pub out: View,
 }
 
@@ -282,7 +282,7 @@ pub struct NormAdd {
 /// [`RmsNorm`] per head, then [`Rope`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormRope {
-    /// `[R, heads · head_dim]`.
+    /// `[rows, heads · head_dim]`.
     pub x: View,
     /// `head_dim` f32 values; `None`: all ones.
     pub weight: Option<TensorId>,

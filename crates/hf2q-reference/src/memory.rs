@@ -65,9 +65,14 @@ impl Memory {
         Ok(())
     }
 
+    /// Which rows an activation has.
+    pub(crate) fn kind(&self, view: View) -> RowKind {
+        self.tensors[view.tensor.index()].kind
+    }
+
     /// Rows of an activation in this step.
     pub(crate) fn rows(&self, view: View) -> usize {
-        match self.tensors[view.tensor.index()].kind {
+        match self.kind(view) {
             RowKind::Step => self.rows,
             RowKind::Logits => self.logit_rows,
         }

@@ -1,7 +1,7 @@
 //! Head sizes, grouped heads, windows around page borders, cache formats, caps; steps are random traffic with
 //! chunks, draft trees and dropped pages.
 
-use hf2q_plan::{AttentionParams, KvFormat, View};
+use hf2q_plan::{AttentionParams, KvFormat, RowKind, View};
 
 use super::{Case, Feed};
 use crate::builder::{Builder, Values};
@@ -70,6 +70,11 @@ fn shapes() -> Vec<Shape> {
 }
 
 fn record(b: &mut Builder, s: Shape) -> View {
+    record_of(b, s, RowKind::Step)
+}
+
+/// With the queries of all rows, or of those whose logits are wanted.
+fn record_of(b: &mut Builder, s: Shape, queries: RowKind) -> View {
     let (q_width, kv_width) = (s.heads * s.head_dim, s.kv_heads * s.head_dim);
     // Scores of a standard deviation of 3: some keys matter, none alone.
     let q = b.input("q", q_width + 3, Values::Normal(1.0)).columns(2, q_width);
@@ -78,6 +83,10 @@ fn record(b: &mut Builder, s: Shape) -> View {
     let group = b.r.group("g", s.window);
     let cache = b.r.cache(group, s.kv_heads, s.head_dim, s.formats);
     b.r.kv_store("store", k, v, cache);
+    let q = match queries {
+        RowKind::Step => q,
+        RowKind::Logits => b.r.select_rows("selected", q),
+    };
     let scale = 3.0 / (s.head_dim as f32).sqrt();
     b.r.attention("out", q, cache, AttentionParams { heads: s.heads, scale, softcap: s.softcap })
 }
@@ -92,6 +101,12 @@ pub(super) fn cases(cases: &mut Vec<Case>) {
         );
         let case = Case::new("attention", name, Single, move |b| record(b, s));
         cases.push(Case { feed: Feed::Traffic(seed as u64), ..case });
+    }
+    for (seed, formats) in [F32, (KvFormat::Tq4, KvFormat::Tq4)].into_iter().enumerate() {
+        let shape = Shape { window: Some(70), heads: 6, formats, ..BASE };
+        let name = format!("of wanted rows, {}", formats.0.name());
+        let case = Case::of_logits("attention", name, Single, move |b| record_of(b, shape, RowKind::Logits));
+        cases.push(Case { feed: Feed::Traffic(100 + seed as u64), ..case });
     }
     let case = Case::new("attention", "two caches read by three layers".to_owned(), Single, |b| {
         let first = record(b, BASE);

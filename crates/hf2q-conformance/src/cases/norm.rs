@@ -81,4 +81,12 @@ fn norm_rope(cases: &mut Vec<Case>) {
             cases.push(Case { passes: Passes::ALL, ..case });
         }
     }
+    let precision = crate::tolerance::Precision::Angle;
+    let case = Case::of_logits("norm_rope", "of wanted rows".to_owned(), precision, |b| {
+        let x = b.input("x", 3 * 32, Values::Normal(1.0));
+        let x = b.r.select_rows("selected", x);
+        let y = b.r.head_norm("norm", x, Norm { weight: None, eps: 1e-6 }, 32);
+        b.r.rope("out", y, 32, plain(32, Pairing::Adjacent))
+    });
+    cases.push(Case { passes: Passes::ALL, ..case });
 }

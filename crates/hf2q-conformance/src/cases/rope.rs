@@ -61,4 +61,9 @@ pub(super) fn cases(cases: &mut Vec<Case>) {
             }
         }
     }
+    cases.push(Case::of_logits("rope", "of wanted rows".to_owned(), Angle, |b| {
+        let x = b.input("x", 6 + 2 * 64, Values::Normal(1.0)).columns(5, 2 * 64);
+        let x = b.r.select_rows("selected", x);
+        b.r.rope("out", x, 64, plain(64, Pairing::Halves))
+    }));
 }

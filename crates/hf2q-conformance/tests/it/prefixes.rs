@@ -281,7 +281,7 @@ fn every_cache_format_can_be_shared() {
     for (i, &k) in KvFormat::ALL.iter().enumerate() {
         let v = KvFormat::ALL[(i * 7 + 3) % KvFormat::ALL.len()];
         let (name, model) = &toys[i % toys.len()];
-        let formats = RecordOptions { sliding: (k, v), global: (v, k) };
+        let formats = RecordOptions { sliding: (k, v), global: (v, k), all_rows: false };
         run(&Subject { backend: &backend, model, formats }, name, 4, 20);
     }
 }

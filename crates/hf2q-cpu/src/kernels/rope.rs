@@ -101,8 +101,9 @@ impl VectorCall for Rope {
         for row in units {
             let out = out.row_mut(row);
             out.copy_from_slice(x.row(row));
+            let angles = table.row(cx.step.row(self.x.rows, row));
             for head in out.chunks_exact_mut(self.turn.head_dim) {
-                turn(self.turn.pairing, head, table.row(row));
+                turn(self.turn.pairing, head, angles);
             }
         }
     }
@@ -119,9 +120,10 @@ impl VectorCall for NormRope {
         let head_dim = self.turn.head_dim;
         for row in units {
             let heads = x.row(row).chunks_exact(head_dim);
+            let angles = table.row(cx.step.row(self.x.rows, row));
             for (x, head) in heads.zip(out.row_mut(row).chunks_exact_mut(head_dim)) {
                 normalize(s, x, &self.params, head);
-                turn(self.turn.pairing, head, table.row(row));
+                turn(self.turn.pairing, head, angles);
             }
         }
     }

@@ -9,13 +9,13 @@ mod per_layer;
 use hf2q_plan::View;
 
 use crate::builder::Builder;
-pub(crate) use per_layer::inputs as per_layer_inputs;
+pub(crate) use per_layer::{PerLayer, inputs as per_layer_inputs};
 
-/// One layer: `[R, hidden]` to `[R, hidden]`.
-pub(crate) fn layer(b: &mut Builder<'_>, x: View, per_layer: Option<View>) -> View {
+/// One layer: `[rows, hidden]` to `[rows, hidden]`.
+pub(crate) fn layer(b: &mut Builder<'_>, x: View) -> View {
     b.part("attn");
     let h = b.norm("norm", x, "attn_norm");
-    let h = attention::attention(b, h);
+    let (x, h) = attention::attention(b, x, h);
     let h = b.norm("post_norm", h, "post_attention_norm");
     let x = b.r.add("add", x, h);
 
@@ -24,7 +24,7 @@ pub(crate) fn layer(b: &mut Builder<'_>, x: View, per_layer: Option<View>) -> Vi
     let h = b.norm("post_norm", h, "post_ffw_norm");
     let x = b.r.add("add", x, h);
 
-    let x = match per_layer {
+    let x = match b.per_layer {
         Some(inputs) => per_layer::add(b, x, inputs),
         None => x,
     };

@@ -2,7 +2,7 @@
 
 use hf2q_arch::Architecture;
 use hf2q_model::{Model, RecordOptions, toy};
-use hf2q_plan::{KvFormat, Op, Pairing, Recording, Renormalize};
+use hf2q_plan::{KvFormat, Op, Pairing, Recording, Renormalize, RowKind};
 
 fn named(name: &str) -> (Model, Recording) {
     let (_, model) = toy::all(3).into_iter().find(|(n, _)| *n == name).unwrap();
@@ -26,8 +26,8 @@ fn writer(recording: &Recording, tensor: hf2q_plan::TensorId) -> &str {
 
 #[test]
 fn layers_of_a_kind_share_a_group_and_a_format() {
-    let options =
-        RecordOptions { sliding: (KvFormat::F32, KvFormat::F16), global: (KvFormat::F16, KvFormat::F32) };
+    let (sliding, global) = ((KvFormat::F32, KvFormat::F16), (KvFormat::F16, KvFormat::F32));
+    let options = RecordOptions { sliding, global, all_rows: false };
     let recording = toy::model(Architecture::Gemma4, 1).record(&options).unwrap();
     let groups: Vec<_> = recording.groups.iter().map(|g| (g.name.as_str(), g.window)).collect();
     assert_eq!(groups, [("sliding", Some(20)), ("global", None)]);
@@ -84,7 +84,11 @@ fn late_layers_attend_to_the_cache_they_share() {
     assert_eq!(caches, ["L00.kv", "L01.kv", "L02.kv", "L02.kv", "L01.kv"]);
     assert!(!has(&r, "L03.attn.k_proj") && !has(&r, "L03.attn.kv_store"));
     let Op::Glu(glu) = op(&r, "L03.per_layer.glu") else { panic!() };
-    assert_eq!((glu.up.offset, glu.up.width, writer(&r, glu.up.tensor)), (3 * 32, 32, "per_layer.scale"));
+    let writer_of_input = writer(&r, glu.up.tensor);
+    // Behind layer 2, which is the last that stores, there are inputs of layers 2 to 4 only.
+    assert_eq!((glu.up.offset, glu.up.width, writer_of_input), (32, 32, "L02.attn.select_per_layer"));
+    let Op::Glu(glu) = op(&r, "L01.per_layer.glu") else { panic!() };
+    assert_eq!((glu.up.offset, writer(&r, glu.up.tensor)), (32, "per_layer.scale"));
 }
 
 #[test]
@@ -118,6 +122,32 @@ fn only_wanted_rows_reach_the_output_matrix() {
         assert_eq!(writer(&r, output.x.tensor), "output_norm", "{name}");
         let matrix = if model.config().tied_output { "token_embd.weight" } else { "output.weight" };
         assert_eq!(r.tensors[output.weight.index()].name, matrix, "{name}");
-        assert_eq!(r.activation(r.logits.tensor), Some((hf2q_plan::RowKind::Logits, 160)), "{name}");
+        assert_eq!(r.activation(r.logits.tensor), Some((RowKind::Logits, 160)), "{name}");
+    }
+}
+
+#[test]
+fn rows_end_behind_the_last_store() {
+    for (name, model) in toy::all(1) {
+        let owner = model.config().layers.iter().rposition(|l| l.kv_from.is_none()).unwrap();
+        let all = model.record(&RecordOptions { all_rows: true, ..RecordOptions::default() }).unwrap();
+        let r = model.record(&RecordOptions::default()).unwrap();
+        let rows_of = |r: &Recording, op: &Op| {
+            let writes = op.access().writes;
+            writes.iter().find_map(|&t| r.activation(t)).map(|(rows, _)| rows)
+        };
+        let last = format!("L{owner:02}.attn");
+        let selected = r.ops.iter().position(|o| o.name == format!("{last}.select_residual")).unwrap();
+        for (i, o) in r.ops.iter().enumerate() {
+            let keys = ["k_proj", "v_proj", "k_norm", "k_rope", "v_norm"];
+            let stored = keys.iter().any(|k| o.name == format!("{last}.{k}"));
+            let expected = if i < selected || stored { RowKind::Step } else { RowKind::Logits };
+            assert!(rows_of(&r, &o.op).is_none_or(|rows| rows == expected), "{name}: {}", o.name);
+        }
+        for o in &all.ops {
+            let behind = ["select_rows", "output_norm", "output", "soft_cap"].contains(&o.name.as_str());
+            let expected = if behind { RowKind::Logits } else { RowKind::Step };
+            assert!(rows_of(&all, &o.op).is_none_or(|rows| rows == expected), "{name}: {}", o.name);
+        }
     }
 }

@@ -8,17 +8,18 @@ pub(super) fn run(o: &Attention, s: &mut State<'_>) {
     let window = s.recording.groups[group].window;
     let cache = &s.caches[o.cache.index()];
     let heads_per_kv = o.heads / cache.kv_heads();
-    for (r, row) in s.step.rows.iter().enumerate() {
+    for (i, r) in s.step_rows(o.q).into_iter().enumerate() {
+        let row = s.step.rows[r];
         let first = window.map_or(0, |w| (row.position + 1).saturating_sub(w));
         let slot = |position| {
             s.step.slot(group, r, position).expect("Step::check saw a slot for every visible position")
         };
         let slots: Vec<u32> = (first..=row.position).map(slot).collect();
         let mut out = Vec::with_capacity(o.out.width);
-        for (h, q) in s.memory.row(o.q, r).chunks_exact(cache.head_dim()).enumerate() {
+        for (h, q) in s.memory.row(o.q, i).chunks_exact(cache.head_dim()).enumerate() {
             out.extend(attend(o, q, (cache, h / heads_per_kv), &slots));
         }
-        s.memory.set_row(o.out, r, &out);
+        s.memory.set_row(o.out, i, &out);
     }
 }
 

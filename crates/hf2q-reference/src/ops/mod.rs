@@ -17,7 +17,7 @@ mod scale;
 mod select_rows;
 mod soft_cap;
 
-use hf2q_plan::{BackendError, NamedOp, Op, Recording, Step};
+use hf2q_plan::{BackendError, NamedOp, Op, Recording, RowKind, Step, View};
 
 use crate::cache::CacheData;
 use crate::memory::Memory;
@@ -28,6 +28,16 @@ pub(crate) struct State<'a> {
     pub(crate) step: &'a Step,
     pub(crate) memory: &'a mut Memory,
     pub(crate) caches: &'a mut [CacheData],
+}
+
+impl State<'_> {
+    /// For each row of an activation which row of the step it is.
+    fn step_rows(&self, view: View) -> Vec<usize> {
+        match self.memory.kind(view) {
+            RowKind::Step => (0..self.step.len()).collect(),
+            RowKind::Logits => self.step.logit_rows.iter().map(|&r| r as usize).collect(),
+        }
+    }
 }
 
 pub(crate) fn run(op: &NamedOp, s: &mut State<'_>) -> Result<(), BackendError> {

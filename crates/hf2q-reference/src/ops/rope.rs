@@ -6,9 +6,10 @@ use super::{State, round};
 
 pub(super) fn run(o: &Rope, s: &mut State<'_>) {
     let frequencies = frequencies(&o.rope, o.rope.factors.map(|id| s.memory.weight(id)));
-    for (r, row) in s.step.rows.iter().enumerate() {
-        let out = rotated(s.memory.row(o.x, r), o.head_dim, (&o.rope, &frequencies), row.position);
-        s.memory.set_row(o.out, r, &out);
+    for (i, r) in s.step_rows(o.x).into_iter().enumerate() {
+        let position = s.step.rows[r].position;
+        let out = rotated(s.memory.row(o.x, i), o.head_dim, (&o.rope, &frequencies), position);
+        s.memory.set_row(o.out, i, &out);
     }
 }
 

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use hf2q_convert::Importance;
 use hf2q_engine::Engine;
 use hf2q_gguf::{Gguf, same_file};
+use hf2q_model::RecordOptions;
 use hf2q_observe::{Collector, Likelihood, Reading, Scope, read_chunk};
 use hf2q_plan::{Passes, Plan};
 use hf2q_text::{Specials, Tokenizer};
@@ -126,7 +127,7 @@ fn start_of_text(tokenizer: &Tokenizer) -> Option<u32> {
 fn open(args: &ImatrixArgs, gguf: &Gguf) -> Result<(Engine, Collector)> {
     let model = load::model(gguf)?;
     let engine_args = args.engine();
-    let recording = model.record(&engine_args.kv)?;
+    let recording = model.record(&RecordOptions { all_rows: true, ..engine_args.kv })?;
     let weights = model.weights_for(&recording);
     // As the model records it: every input of a product is an activation, whatever is fused elsewhere.
     let plan = Arc::new(Plan::compile(recording, Passes::NONE));

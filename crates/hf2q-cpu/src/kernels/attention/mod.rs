@@ -24,7 +24,7 @@ use self::product::{Product, product};
 use self::softmax::{Running, update};
 use crate::call::{Context, Operand, Scratch, VectorCall, Work};
 use crate::simd::{LANES, Simd};
-use crate::step::StepData;
+use crate::step::{Chunk, StepData};
 
 /// See [`hf2q_plan::Attention`]. A unit is a chunk of rows and some query heads that share a KV head; the chunks that
 /// see most come first.
@@ -81,7 +81,10 @@ pub(crate) struct Buffers {
 
 /// What one unit computes. Query `i` is head `heads.start + i % heads.len()` of row `rows.start + i / heads.len()`.
 struct Unit {
+    /// Rows of the step.
     rows: Range<usize>,
+    /// The row of the queries, and of what is written, that belongs to the first of `rows`.
+    at: usize,
     kv_head: usize,
     heads: Range<usize>,
 }
@@ -93,7 +96,7 @@ impl Attention {
     /// Parts into which the query heads of a KV head are cut where there are few chunks.
     fn parts(&self, step: &StepData) -> usize {
         let sharing = self.shape.heads / self.shape.kv_heads;
-        let units = (step.chunks.len() * self.shape.kv_heads).max(1);
+        let units = (step.chunks(self.q.rows).len() * self.shape.kv_heads).max(1);
         let wanted = self.threads.div_ceil(units).min(sharing);
         // Parts of equal size.
         (1..=wanted).rev().find(|&n| sharing.is_multiple_of(n)).unwrap_or(1)
@@ -102,22 +105,25 @@ impl Attention {
     fn unit(&self, step: &StepData, unit: usize) -> Unit {
         let parts = self.parts(step);
         let per_chunk = parts * self.shape.kv_heads;
-        let chunk = step.chunks.len() - 1 - unit / per_chunk;
+        let chunks = step.chunks(self.q.rows);
+        let Chunk { rows, at } = chunks[chunks.len() - 1 - unit / per_chunk].clone();
         let kv_head = unit % per_chunk / parts;
         let sharing = self.shape.heads / self.shape.kv_heads;
         let each = sharing / parts;
         let first = kv_head * sharing + unit % parts * each;
-        Unit { rows: step.chunks[chunk].clone(), kv_head, heads: first..first + each }
+        Unit { rows, at, kv_head, heads: first..first + each }
     }
 }
 
 impl VectorCall for Attention {
     fn work(&self, step: &StepData) -> Work {
         let parts = self.parts(step);
-        let units = step.chunks.len() * self.shape.kv_heads * parts;
-        let seen: usize = (0..step.step.len()).map(|r| step.visible(&self.group, r).len()).sum();
+        let chunks = step.chunks(self.q.rows);
+        let units = chunks.len() * self.shape.kv_heads * parts;
+        let rows = chunks.iter().flat_map(|c| c.rows.clone());
+        let seen: usize = rows.map(|r| step.visible(&self.group, r).len()).sum();
         let total = (seen * self.shape.heads) as f32 * (self.shape.head_dim as f32 * 0.05 + 2.0);
-        Work::new(units, total / units as f32)
+        Work::new(units, total / units.max(1) as f32)
     }
 
     #[inline(always)]
@@ -196,9 +202,16 @@ impl<S: Simd> Span<'_, S> {
         low..visible.end.clamp(first, first + PAGE) - first
     }
 
+    /// The row of the step.
     #[inline(always)]
     fn row_of(&self, query: usize) -> usize {
         self.unit.rows.start + query / self.unit.heads.len()
+    }
+
+    /// The row of the queries and of what is written.
+    #[inline(always)]
+    fn operand_row_of(&self, query: usize) -> usize {
+        self.unit.at + query / self.unit.heads.len()
     }
 
     /// Queries in the basis of the stored keys.
@@ -220,7 +233,8 @@ impl<S: Simd> Span<'_, S> {
     fn query(&self, query: usize) -> &[f32] {
         let head = self.unit.heads.start + query % self.unit.heads.len();
         let head_dim = self.call.shape.head_dim;
-        self.cx.view(self.call.q.place).columns(self.row_of(query), head * head_dim..(head + 1) * head_dim)
+        let columns = head * head_dim..(head + 1) * head_dim;
+        self.cx.view(self.call.q.place).columns(self.operand_row_of(query), columns)
     }
 
     /// Adds one block to some queries.
@@ -308,7 +322,7 @@ impl<S: Simd> Span<'_, S> {
                 }
             }
             let head = self.unit.heads.start + query % self.unit.heads.len();
-            let out = out.columns_mut(self.row_of(query), head * head_dim..(head + 1) * head_dim);
+            let out = out.columns_mut(self.operand_row_of(query), head * head_dim..(head + 1) * head_dim);
             let inverse = 1.0 / running.total;
             for (o, &x) in out.iter_mut().zip(&*sums) {
                 *o = x * inverse;
