@@ -17,15 +17,35 @@ const POOL: usize = 1 << 20;
 /// # Errors
 /// If the name is none of [`names`], or the type cannot be encoded.
 pub fn model(spec: &str) -> Result<Model, ModelError> {
+    let (config, ty) = parse(spec)?;
+    let mut pools = Pools::default();
+    let weights = rows(&config).map(|row| (row.gguf.clone(), tensor(&row, ty, &mut pools))).collect();
+    Model::new(config, weights)
+}
+
+/// Bytes of the weights that [`model`] makes.
+///
+/// # Errors
+/// As [`model`].
+pub fn weight_bytes(spec: &str) -> Result<u64, ModelError> {
+    let (config, ty) = parse(spec)?;
+    let bytes = |row: TensorRow| {
+        let row_bytes = stored_type(&row, ty).row_bytes(row.shape[0]).expect("the type fits the row");
+        row.shape[1..].iter().fold(row_bytes as u64, |bytes, &dim| bytes * dim as u64)
+    };
+    Ok(rows(&config).map(bytes).sum())
+}
+
+fn parse(spec: &str) -> Result<(Config, TensorType), ModelError> {
     let (name, ty) = spec.split_once(':').unwrap_or((spec, ""));
     let unknown = || ModelError::Synthetic { spec: spec.to_owned(), accepted: accepted() };
     let (_, json) = presets().into_iter().find(|(n, _)| *n == name).ok_or_else(unknown)?;
     let ty = TensorType::from_name(ty).filter(|&t| hf2q_quant::can_encode(t)).ok_or_else(unknown)?;
-    let config = Config::from_hf(&json)?;
-    let mut pools = Pools::default();
-    let rows = config.tensors().into_iter().filter(|row| !row.optional);
-    let weights = rows.map(|row| (row.gguf.clone(), tensor(&row, ty, &mut pools))).collect();
-    Model::new(config, weights)
+    Ok((Config::from_hf(&json)?, ty))
+}
+
+fn rows(config: &Config) -> impl Iterator<Item = TensorRow> {
+    config.tensors().into_iter().filter(|row| !row.optional)
 }
 
 /// Names that [`model`] knows.
@@ -38,14 +58,20 @@ fn accepted() -> String {
     format!("{} with one of {}", names().join(", "), types.join(", "))
 }
 
-fn tensor(row: &TensorRow, wanted: TensorType, pools: &mut Pools) -> StoredTensor {
-    let exact = matches!(row.class, Class::Norm | Class::Router | Class::Scalar) || row.shape.len() < 2;
-    let fits = row.shape[0].is_multiple_of(wanted.block_len());
-    let ty = match (exact, fits) {
+fn is_exact(row: &TensorRow) -> bool {
+    matches!(row.class, Class::Norm | Class::Router | Class::Scalar) || row.shape.len() < 2
+}
+
+fn stored_type(row: &TensorRow, wanted: TensorType) -> TensorType {
+    match (is_exact(row), row.shape[0].is_multiple_of(wanted.block_len())) {
         (true, _) => TensorType::F32,
         (false, true) => wanted,
         (false, false) => TensorType::F16,
-    };
+    }
+}
+
+fn tensor(row: &TensorRow, wanted: TensorType, pools: &mut Pools) -> StoredTensor {
+    let (ty, exact) = (stored_type(row, wanted), is_exact(row));
     let data = match &row.source {
         Source::Computed(values) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
         _ if exact && row.class != Class::Router => {
@@ -278,6 +304,9 @@ mod tests {
     fn a_small_one_loads() {
         let model = model("smollm2-135m:q4_0").unwrap();
         assert_eq!(model.tensor("blk.0.ffn_up.weight").unwrap().ty, TensorType::Q4_0);
+        let names = model.config().tensors().into_iter().filter(|row| !row.optional).map(|row| row.gguf);
+        let bytes: usize = names.map(|name| model.tensor(&name).unwrap().data.len()).sum();
+        assert_eq!(weight_bytes("smollm2-135m:q4_0").unwrap(), bytes as u64);
     }
 
     #[test]

@@ -48,6 +48,12 @@ pub enum ObserveError {
         /// Position of the row in its chunk.
         position: usize,
     },
+    /// Traced tensors that make no file.
+    #[error("the traced tensors cannot be written as safetensors: {why}")]
+    Trace {
+        /// What the format does not take.
+        why: String,
+    },
     /// What was measured fits no importance file.
     #[error(transparent)]
     Importance(#[from] ImportanceError),

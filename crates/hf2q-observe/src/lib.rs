@@ -10,6 +10,8 @@ mod collect;
 mod compare;
 mod error;
 mod likelihood;
+mod profile;
+mod trace;
 
 pub use chunk::{Reading, read_chunk};
 pub use collect::{Collector, Scope};
@@ -19,3 +21,7 @@ pub use compare::{
 };
 pub use error::ObserveError;
 pub use likelihood::Likelihood;
+pub use profile::{By, Entry, Line, Phase, PhaseProfile, Profile, Profiler, Workload, profile, scattered_tokens};
+pub use trace::{
+    CodecStats, HISTOGRAM, Histogram, Steps, StepsError, TensorStats, TraceStep, Traced, Tracer, trace,
+};

@@ -3,6 +3,8 @@
 mod convert;
 mod gguf;
 mod imatrix;
+mod profile;
+mod trace;
 mod verify;
 
 use std::path::PathBuf;
@@ -16,6 +18,8 @@ use hf2q_model::RecordOptions;
 pub(crate) use convert::ConvertArgs;
 pub(crate) use gguf::{EditArgs, GetArgs, GgufAction, GgufArgs, SetArgs, TemplateArgs, UnsetArgs};
 pub(crate) use imatrix::ImatrixArgs;
+pub(crate) use profile::ProfileArgs;
+pub(crate) use trace::TraceArgs;
 pub(crate) use verify::VerifyArgs;
 
 /// Rows of a step; each takes memory for its activations.
@@ -67,6 +71,10 @@ pub(crate) enum Command {
     Tokenize(TokenizeArgs),
     /// Measure prompt and decode speed
     Bench(BenchArgs),
+    /// Show where the time goes: of every kind of operation and layer, beside what the machine can do
+    Profile(ProfileArgs),
+    /// Write tensors of chosen operations to a file, or show what their values are like
+    Trace(TraceArgs),
     /// Measure how well a model predicts a text file
     Perplexity(PerplexityArgs),
     /// Measure on texts which columns of a model's weights matter most, for quantization
@@ -76,6 +84,8 @@ pub(crate) enum Command {
 }
 
 const MODEL_HELP: &str = "A GGUF file, any shard of a split one, a folder with one, or a HuggingFace folder or repository ORG/NAME[@REVISION] (loaded and converted into caches first)";
+
+const SYNTHETIC_HELP: &str = "Random weights of a model's real shapes, all held in memory, e.g. gemma4-26b-a4b:q4_0";
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
@@ -270,8 +280,7 @@ pub(crate) struct TokenizeArgs {
 pub(crate) struct BenchArgs {
     #[arg(help = MODEL_HELP, required_unless_present = "synthetic")]
     pub(crate) model: Option<PathBuf>,
-    /// Random weights of a model's real shapes, all held in memory, e.g. gemma4-26b-a4b:q4_0
-    #[arg(long, value_name = "NAME:TYPE", conflicts_with = "model")]
+    #[arg(long, value_name = "NAME:TYPE", conflicts_with = "model", help = SYNTHETIC_HELP)]
     pub(crate) synthetic: Option<String>,
     /// Prompt tokens
     #[arg(short, long, default_value_t = 512, value_parser = number(0..=MOST))]
@@ -285,6 +294,10 @@ pub(crate) struct BenchArgs {
     /// Repetitions
     #[arg(short, long, default_value_t = 5, value_parser = number(1..=MOST))]
     pub(crate) repetitions: usize,
+    /// Leave out the operations with these names (see `hf2q plan`; `*` is any characters, `?` one), to see what they cost:
+    /// the model's numbers are wrong then, the time is what counts; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) skip: Vec<String>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -6,6 +6,7 @@ mod config;
 mod hub;
 mod interrupt;
 mod load;
+mod memory;
 mod session;
 mod terminal;
 
@@ -60,6 +61,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Plan(args) => commands::plan::run(&args),
         Command::Tokenize(args) => commands::tokenize::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Profile(args) => commands::profile::run(&args),
+        Command::Trace(args) => commands::trace::run(&args),
         Command::Perplexity(args) => commands::perplexity::run(&args),
         Command::Imatrix(args) => commands::imatrix::run(&args),
         Command::Completions(args) => commands::completions::run(&args),

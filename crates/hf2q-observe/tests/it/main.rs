@@ -3,6 +3,12 @@
 #[cfg(test)]
 mod collecting;
 #[cfg(test)]
+mod profiling;
+#[cfg(test)]
 mod reading;
 #[cfg(test)]
+mod skipping;
+#[cfg(test)]
 mod support;
+#[cfg(test)]
+mod tracing;

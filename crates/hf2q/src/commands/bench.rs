@@ -1,45 +1,59 @@
 //! `hf2q bench`.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use hf2q_engine::{Engine, LogitRows, SequenceId};
-use hf2q_model::synthetic;
+use hf2q_model::{Model, synthetic};
+use hf2q_observe::scattered_tokens;
+use hf2q_plan::{Backend, Passes, Plan};
 use serde_json::json;
 
 use crate::args::BenchArgs;
-use crate::{interrupt, load, terminal};
-
-/// Ids that look drawn at random and are the same in every run. One id again and again would route all rows to the
-/// same few experts.
-fn tokens(count: usize, vocabulary: usize) -> Vec<u32> {
-    let vocabulary = u32::try_from(vocabulary).unwrap_or(u32::MAX).max(1);
-    // Knuth's multiplicative hash; its high bits are the good ones.
-    (0..count).map(|i| ((i as u32).wrapping_mul(2_654_435_761) >> 8) % vocabulary).collect()
-}
+use crate::{interrupt, load, memory, terminal};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if args.prompt + args.decode == 0 {
         bail!("nothing to measure: --prompt and --decode are both 0");
     }
-    let (name, model) = match (&args.model, &args.synthetic) {
-        (Some(path), _) => (path.display().to_string(), load::model(&load::open(path)?)?),
-        (None, Some(spec)) => (format!("{spec} (random)"), synthetic::model(spec)?),
-        (None, None) => bail!("give MODEL or --synthetic"),
-    };
+    let (name, model) = subject(args.model.as_deref(), args.synthetic.as_deref())?;
     let mut engine_args = args.engine.clone();
     let needed = args.depth + args.prompt.max(args.decode) + 1;
     engine_args.context = Some(engine_args.context.unwrap_or(0).max(needed));
-    let (mut engine, backend) = engine_args.engine(&model, engine_args.sizes(&model, 1)?)?;
+    let backend = engine_args.backend()?;
+    let plan = Plan::compile(model.record(&engine_args.kv)?, Passes::ALL);
+    let (plan, skipped) = plan.without(&args.skip).context("--skip")?;
+    let weights = model.weights_for(&plan.recording);
+    let sizes = engine_args.sizes(&model, 1)?;
+    let mut engine = Engine::open(&backend, Arc::new(plan), weights, sizes)?;
     interrupt::install_once()?;
     let prompt = measure(&mut engine, args, args.prompt, prompt_time)?;
     let decode = measure(&mut engine, args, args.decode, decode_time)?;
+    let backend = backend.describe();
     if args.json {
-        return print_json(args, (&name, &backend), (&prompt, &decode));
+        return print_json(args, (&name, &backend, &skipped), (&prompt, &decode));
     }
-    terminal::print_line(&format!("{name}\n{backend}\n"))?;
+    terminal::print_line(&format!("{name}\n{backend}"))?;
+    if !skipped.is_empty() {
+        terminal::print_line(&format!("without {}: only the time means anything", skipped.join(", ")))?;
+    }
+    terminal::print_line("")?;
     print_row("prompt", args.prompt, args.depth, &prompt)?;
     print_row("decode", args.decode, args.depth, &decode)
+}
+
+/// The model of a file, or one of random weights, if there is memory for it; and what to call it.
+pub(crate) fn subject(model: Option<&Path>, synthetic: Option<&str>) -> Result<(String, Model)> {
+    match (model, synthetic) {
+        (Some(path), _) => Ok((path.display().to_string(), load::model(&load::open(path)?)?)),
+        (None, Some(spec)) => {
+            memory::check(&format!("--synthetic {spec}"), synthetic::weight_bytes(spec)?)?;
+            Ok((format!("{spec} (random)"), synthetic::model(spec)?))
+        }
+        (None, None) => bail!("give MODEL or --synthetic"),
+    }
 }
 
 type Phase = fn(&mut Engine, SequenceId, usize) -> Result<f64>;
@@ -53,7 +67,7 @@ fn measure(engine: &mut Engine, args: &BenchArgs, count: usize, phase: Phase) ->
     for repetition in 0..=args.repetitions {
         let sequence = engine.add_sequence()?;
         if args.depth > 0 {
-            let before = tokens(args.depth, engine.vocabulary());
+            let before = scattered_tokens(args.depth, engine.vocabulary());
             engine.extend(sequence, &before, LogitRows::None, |_| !interrupt::pressed())?;
         }
         let seconds = phase(engine, sequence, count)?;
@@ -70,14 +84,14 @@ fn measure(engine: &mut Engine, args: &BenchArgs, count: usize, phase: Phase) ->
 }
 
 fn prompt_time(engine: &mut Engine, sequence: SequenceId, count: usize) -> Result<f64> {
-    let text = tokens(count, engine.vocabulary());
+    let text = scattered_tokens(count, engine.vocabulary());
     let started = Instant::now();
     engine.extend(sequence, &text, LogitRows::Last, |_| !interrupt::pressed())?;
     Ok(started.elapsed().as_secs_f64())
 }
 
 fn decode_time(engine: &mut Engine, sequence: SequenceId, count: usize) -> Result<f64> {
-    let text = tokens(count, engine.vocabulary());
+    let text = scattered_tokens(count, engine.vocabulary());
     let started = Instant::now();
     for &token in &text {
         engine.extend(sequence, &[token], LogitRows::Last, |_| true)?;
@@ -110,7 +124,7 @@ fn print_row(what: &str, tokens: usize, depth: usize, rates: &[f64]) -> Result<(
 
 fn print_json(
     args: &BenchArgs,
-    (model, backend): (&str, &str),
+    (model, backend, skipped): (&str, &str, &[String]),
     (prompt, decode): (&[f64], &[f64]),
 ) -> Result<()> {
     let row = |tokens: usize, rates: &[f64]| json!({ "tokens": tokens, "median": median(rates), "tokens_per_second": rates });
@@ -119,6 +133,7 @@ fn print_json(
         "backend": backend,
         "version": env!("CARGO_PKG_VERSION"),
         "depth": args.depth,
+        "skipped": skipped,
         "prompt": row(args.prompt, prompt),
         "decode": row(args.decode, decode),
     });

@@ -10,6 +10,8 @@ pub(crate) mod imatrix;
 pub(crate) mod inspect;
 pub(crate) mod perplexity;
 pub(crate) mod plan;
+pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod tokenize;
+pub(crate) mod trace;
 pub(crate) mod verify;
