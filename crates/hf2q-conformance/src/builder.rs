@@ -88,7 +88,12 @@ impl Builder {
         for token in 0..self.vocabulary {
             table.extend(self.row(token, width, values));
         }
-        let table = self.table(&format!("{name}.table"), width, &table);
+        self.rows(name, width, &table)
+    }
+
+    /// An activation `[R, width]` with these rows `[vocabulary, width]` for the tokens.
+    pub(crate) fn rows(&mut self, name: &str, width: usize, rows: &[f32]) -> View {
+        let table = self.table(&format!("{name}.table"), width, rows);
         self.r.embed(name, table, 1.0)
     }
 

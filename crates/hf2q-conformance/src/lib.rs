@@ -2,8 +2,9 @@
 //!
 //! In: a backend (and, for whole models, a recording with its weights). Out: reports. [`suite`] compares every
 //! operation with the reference over shapes, formats and edge sizes; [`invariance`] requires that a row's logits
-//! depend on that row's history alone, bit for bit; [`fusion`] that fused and unfused plans agree; [`goldens`]
-//! compares with recorded outputs of another implementation; [`perf`] and [`perf_attention`] time operations.
+//! depend on that row's history alone, bit for bit; [`fusion`] that fused and unfused plans agree; [`one_vector`] that
+//! keys formed of values are those that would have been stored; [`goldens`] compares with recorded outputs of another
+//! implementation; [`perf`] and [`perf_attention`] time operations.
 
 mod blocks;
 mod builder;
@@ -13,6 +14,7 @@ mod error;
 pub mod fusion;
 pub mod goldens;
 pub mod invariance;
+pub mod one_vector;
 mod paging;
 pub mod perf;
 pub mod perf_attention;

@@ -1,6 +1,6 @@
 //! Keys and values of one layer.
 
-use hf2q_plan::{BackendError, Cache, KvFormat, PAGE};
+use hf2q_plan::{BackendError, Cache, KvFormat, KvVector, PAGE};
 use hf2q_quant::kv::Piece;
 
 use crate::memory::Memory;
@@ -19,7 +19,7 @@ pub(crate) enum Side {
 }
 
 /// How the keys or the values of one head lie in a page: rows of elements, then scales `[blocks][PAGE]` in half
-/// precision for formats that have them. Formats of less than 8 bits pack the elements of a row in groups of 64.
+/// precision for vectors that have them. Formats of less than 8 bits pack the elements of a row in groups of 64.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) side: Side,
@@ -37,12 +37,13 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    fn new(side: Side, format: KvFormat, head_dim: usize) -> Self {
+    fn new(side: Side, vector: KvVector) -> Self {
+        let KvVector { format, head_dim, .. } = vector;
         let (rows, row_len) = match side {
             Side::Keys => (head_dim, PAGE),
             Side::Values => (PAGE, head_dim.next_multiple_of(LANES)),
         };
-        let (scales, block) = (format.scales(head_dim), format.block(head_dim).unwrap_or(head_dim));
+        let (scales, block) = (vector.scales(), vector.block().unwrap_or(head_dim));
         let row_bytes = row_len * format.bits() / 8;
         Self { side, format, rows, row_len, row_bytes, scales, block }
     }
@@ -126,12 +127,14 @@ pub(crate) unsafe fn put_code(group: *mut u8, [low, high]: [Piece; 2], code: u8)
     }
 }
 
-/// The pages of one layer. Within a page every KV head has a block of keys and a block of values: see [`Layout`].
+/// The pages of one layer. Within a page every KV head has a block of keys, if keys are stored, and a block of values:
+/// see [`Layout`].
 #[derive(Debug)]
 pub(crate) struct CacheMemory {
     memory: Memory,
     pub(crate) cache: Cache,
-    pub(crate) keys: Layout,
+    /// `None`: keys are formed of values.
+    pub(crate) keys: Option<Layout>,
     pub(crate) values: Layout,
     pages: usize,
 }
@@ -140,26 +143,30 @@ impl CacheMemory {
     pub(crate) fn new(cache: &Cache, pages: usize) -> Result<Self, BackendError> {
         let what = format!("the cache {}", cache.name);
         let too_large = BackendError::OutOfMemory { what: what.clone(), bytes: usize::MAX };
-        let keys = Layout::new(Side::Keys, cache.k_format, cache.head_dim);
-        let values = Layout::new(Side::Values, cache.v_format, cache.head_dim);
-        let page = cache.kv_heads * (keys.bytes() + values.bytes());
+        let keys = cache.keys().map(|vector| Layout::new(Side::Keys, vector));
+        let values = Layout::new(Side::Values, cache.values());
+        let page = cache.kv_heads * (keys.map_or(0, |k| k.bytes()) + values.bytes());
         let bytes = page.checked_mul(pages).ok_or(too_large)?;
         Ok(Self { memory: Memory::new(&what, bytes)?, cache: cache.clone(), keys, values, pages })
     }
 
-    /// The block of keys of a head in a page.
+    /// The block of keys of a head in a page; of no bytes where keys are not stored.
     pub(crate) fn key_block(&self, page: usize, head: usize) -> *mut u8 {
-        self.block((page, head), 0, self.keys.bytes())
+        self.block((page, head), 0, self.key_bytes())
     }
 
     /// The block of values of a head in a page.
     pub(crate) fn value_block(&self, page: usize, head: usize) -> *mut u8 {
-        self.block((page, head), self.keys.bytes(), self.values.bytes())
+        self.block((page, head), self.key_bytes(), self.values.bytes())
+    }
+
+    fn key_bytes(&self) -> usize {
+        self.keys.map_or(0, |keys| keys.bytes())
     }
 
     fn block(&self, (page, head): (usize, usize), at: usize, len: usize) -> *mut u8 {
         assert!(page < self.pages && head < self.cache.kv_heads, "page {page}, head {head} of the cache");
-        let head_bytes = self.keys.bytes() + self.values.bytes();
+        let head_bytes = self.key_bytes() + self.values.bytes();
         let start = (page * self.cache.kv_heads + head) * head_bytes + at;
         self.memory.pointer::<u8>(start, len)
     }
@@ -174,7 +181,9 @@ impl CacheMemory {
             let values = (self.value_block(source, head), self.value_block(target, head));
             // SAFETY: blocks have the bytes of their layouts, and the cache is borrowed exclusively.
             unsafe {
-                self.keys.copy((keys.0, i), (keys.1, j));
+                if let Some(layout) = &self.keys {
+                    layout.copy((keys.0, i), (keys.1, j));
+                }
                 self.values.copy((values.0, i), (values.1, j));
             }
         }
@@ -188,12 +197,47 @@ mod tests {
     #[test]
     fn pages_hold_no_more_than_codes_and_scales() {
         for format in KvFormat::ALL {
-            for head_dim in KvFormat::TURBO_HEADS {
+            for (head_dim, unit) in KvFormat::TURBO_HEADS.into_iter().flat_map(|n| [(n, false), (n, true)]) {
                 for side in [Side::Keys, Side::Values] {
-                    let layout = Layout::new(side, format, head_dim);
-                    assert_eq!(layout.bytes(), PAGE * format.bytes(head_dim), "{side:?} {}", format.name());
+                    let vector = KvVector { format, head_dim, unit };
+                    let layout = Layout::new(side, vector);
+                    assert_eq!(layout.bytes(), PAGE * vector.bytes(), "{side:?} {vector:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_cache_is_as_large_as_the_plan_says() {
+        let mut r = hf2q_plan::Recorder::default();
+        let group = r.group("global", None);
+        let rope = hf2q_plan::RopeParams {
+            dims: 512,
+            pairing: hf2q_plan::Pairing::Halves,
+            base: 1e6,
+            freq_scale: 1.0,
+            factors: None,
+            yarn: None,
+            magnitude: 1.0,
+        };
+        let table = hf2q_plan::Weight { ty: hf2q_gguf::TensorType::F32, cols: 512, rows: 1, experts: 1 };
+        let table = r.weight("table", table);
+        let x = r.embed("embed", table, 1.0);
+        for format in KvFormat::ALL {
+            for i in 0..3 {
+                r.prefix(format!("{}{i}", format.name()));
+                let keys = hf2q_plan::FormedKeys { weight: None, rope };
+                let _ = match i {
+                    0 => r.cache(group, 2, 256, (format, format)),
+                    1 => r.unit_cache(group, 2, 256, (format, format)),
+                    _ => r.value_cache(group, 2, 512, (format, keys)),
+                };
+            }
+        }
+        for cache in r.finish(x).unwrap().caches {
+            let memory = CacheMemory::new(&cache, 3).unwrap();
+            let head = memory.key_bytes() + memory.values.bytes();
+            assert_eq!(head * cache.kv_heads, cache.page_bytes(), "{}", cache.name);
         }
     }
 
@@ -202,7 +246,7 @@ mod tests {
     fn a_copied_vector_is_alone_in_changing() {
         for format in KvFormat::ALL {
             for side in [Side::Keys, Side::Values] {
-                let layout = Layout::new(side, format, 64);
+                let layout = Layout::new(side, KvVector { format, head_dim: 64, unit: false });
                 let from: Vec<u8> = (0..layout.bytes()).map(|i| (i * 89 + i / 251) as u8).collect();
                 let to: Vec<u8> = from.iter().map(|b| !b).collect();
                 let mut there = to.clone();

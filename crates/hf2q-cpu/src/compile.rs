@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use hf2q_gguf::Bytes;
 use hf2q_plan::{BackendError, Limits, NamedOp, Op, Plan, Recording, RopeParams, RowKind, TensorId, View};
 
 use crate::backend::NAME;
 use crate::call::{Call, Operand};
+use crate::kernels::angles::{Angles, Pages, Rotation};
 use crate::kernels::expert_rows::ListRows;
 use crate::kernels::picks::GroupTable;
 use crate::kernels::quantized::Quantize;
-use crate::kernels::rope::Angles;
 use crate::lower::lower;
 use crate::memory::Place;
 use crate::validate::validate;
@@ -65,8 +66,12 @@ pub(crate) struct Compiler<'a> {
     pub(crate) threads: usize,
     weights: HashMap<TensorId, Bytes>,
     out: Compiled,
-    /// Rotations of the plan and the tables of their angles.
+    /// Rotations of the plan.
+    rotations: Vec<(RopeParams, Arc<Rotation>)>,
+    /// The same with the tables of the step's angles.
     angles: Vec<(RopeParams, Place)>,
+    /// The same with the angles of cached positions.
+    pages: Vec<(RopeParams, Arc<Pages>)>,
     /// Quantized activations that are up to date: view, parts and buffer.
     quantized: Vec<(View, usize, usize)>,
     tables: Vec<(View, GroupTable)>,
@@ -104,7 +109,9 @@ pub(crate) fn compile(
             product_rows: limits.max_rows,
             vocabulary: vocabulary(recording),
         },
+        rotations: Vec::new(),
         angles: Vec::new(),
+        pages: Vec::new(),
         quantized: Vec::new(),
         tables: Vec::new(),
         last_read: last_reads(plan),
@@ -215,14 +222,35 @@ impl Compiler<'_> {
         if let Some((_, place)) = self.angles.iter().find(|(known, _)| known == rope) {
             return Ok(*place);
         }
-        let width = rope.dims / 2 * 2;
+        let rotation = self.rotation(rope)?;
+        let width = 2 * rotation.pairs();
         let at = self.extra(self.limits.max_rows * width * size_of::<f32>())?;
         let place = Place { at, stride: width, width };
-        let factors = rope.factors.map(|id| self.values(id)).transpose()?;
-        let call = self.push(Box::new(Angles::new(rope, factors.as_deref(), place)), Some("angles"));
+        let call = self.push(Box::new(Angles { rotation, table: place }), Some("angles"));
         self.out.phases[0].calls.push(call);
         self.angles.push((*rope, place));
         Ok(place)
+    }
+
+    fn rotation(&mut self, rope: &RopeParams) -> Result<Arc<Rotation>, BackendError> {
+        if let Some((_, rotation)) = self.rotations.iter().find(|(known, _)| known == rope) {
+            return Ok(Arc::clone(rotation));
+        }
+        let factors = rope.factors.map(|id| self.values(id)).transpose()?;
+        let rotation = Arc::new(Rotation::new(rope, factors.as_deref()));
+        self.rotations.push((*rope, Arc::clone(&rotation)));
+        Ok(rotation)
+    }
+
+    /// The angles of cached positions: as many pages as a sequence without window can have.
+    pub(crate) fn pages(&mut self, rope: &RopeParams) -> Result<Arc<Pages>, BackendError> {
+        if let Some((_, pages)) = self.pages.iter().find(|(known, _)| known == rope) {
+            return Ok(Arc::clone(pages));
+        }
+        let most = self.limits.pages.iter().copied().max().unwrap_or(0);
+        let pages = Arc::new(Pages::new(self.rotation(rope)?, most));
+        self.pages.push((*rope, Arc::clone(&pages)));
+        Ok(pages)
     }
 
     /// The buffer with the quantized rows of an activation, each cut into `parts`.

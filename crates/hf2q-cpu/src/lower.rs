@@ -2,14 +2,15 @@
 
 use hf2q_gguf::TensorType;
 use hf2q_plan::{
-    Add, Attention, BackendError, Embed, ExpertInput, ExpertMatMul, ExpertSum, Glu, KvFormat, KvStore,
-    MatMul, NamedOp, NormAdd, NormRope, Op, RmsNorm, Rope, RopeParams, Route, Scale, SelectRows, SoftCap,
-    TensorId, View,
+    Add, Attention, BackendError, Embed, ExpertInput, ExpertMatMul, ExpertSum, FormedKeys, Glu, KvFormat,
+    KvStore, MatMul, NamedOp, NormAdd, NormRope, Op, RmsNorm, Rope, RopeParams, Route, Scale, SelectRows,
+    SoftCap, TensorId, View,
 };
+use hf2q_quant::kv::back_factors;
 
 use crate::call::Call;
 use crate::compile::Compiler;
-use crate::kernels::attention::{self, Rotations, ScoreParams, Shape};
+use crate::kernels::attention::{self, Former, Rotations, ScoreParams, Shape};
 use crate::kernels::float_mat_mul::{FloatExpertMatMul, FloatMatMul, Matrix, is_float};
 use crate::kernels::norm::NormParams;
 use crate::kernels::picks::ExpertShape;
@@ -114,7 +115,7 @@ fn norm_params(c: &Compiler<'_>, weight: Option<TensorId>, eps: f32) -> Result<N
 }
 
 fn turn(c: &mut Compiler<'_>, head_dim: usize, rope: &RopeParams) -> Result<Turn, BackendError> {
-    Ok(Turn { head_dim, pairing: rope.pairing, table: c.angles(rope)? })
+    Ok(Turn { head_dim, pairing: rope.pairing, half: rope.dims / 2, table: c.angles(rope)? })
 }
 
 fn matrix(c: &Compiler<'_>, id: TensorId) -> Result<Matrix, BackendError> {
@@ -173,12 +174,13 @@ fn expert_mat_mul(c: &mut Compiler<'_>, op: &NamedOp, o: &ExpertMatMul) -> Lower
 fn kv_store(c: &Compiler<'_>, o: &KvStore) -> Lowered {
     let cache = c.recording.cache(o.cache);
     Ok(Box::new(kv_store::KvStore {
-        k: c.operand(o.k)?,
+        k: o.k.map(|k| c.operand(k)).transpose()?,
         v: c.operand(o.v)?,
         cache: o.cache.index(),
         group: cache.group.index(),
         kv_heads: cache.kv_heads,
-        per_value: kv_store::nanoseconds(cache.k_format) + kv_store::nanoseconds(cache.v_format),
+        per_value: cache.keys().map_or(0.0, |k| kv_store::nanoseconds(k.format))
+            + kv_store::nanoseconds(cache.v_format),
     }))
 }
 
@@ -187,7 +189,23 @@ fn rotation(format: KvFormat, head_dim: usize) -> Option<usize> {
     format.turbo().and_then(|_| format.block(head_dim))
 }
 
-fn attention(c: &Compiler<'_>, o: &Attention) -> Lowered {
+/// What keys are formed with, where only values are stored.
+fn former(c: &mut Compiler<'_>, o: &Attention) -> Result<Option<Former>, BackendError> {
+    let Some(keys) = &o.formed_keys else { return Ok(None) };
+    let vector = c.recording.cache(o.cache).values();
+    let mut factors = match keys.weight {
+        Some(id) => c.values(id)?,
+        None => vec![1.0; vector.head_dim],
+    };
+    if let (Some(_), Some(block)) = (vector.format.turbo(), vector.block()) {
+        factors.chunks_mut(block).for_each(back_factors);
+    }
+    let FormedKeys { rope, .. } = keys;
+    Ok(Some(Former { factors, pairing: rope.pairing, half: rope.dims / 2, angles: c.pages(rope)? }))
+}
+
+fn attention(c: &mut Compiler<'_>, o: &Attention) -> Lowered {
+    let former = former(c, o)?;
     let cache = c.recording.cache(o.cache);
     let group_index = cache.group.index();
     Ok(Box::new(attention::Attention {
@@ -199,9 +217,11 @@ fn attention(c: &Compiler<'_>, o: &Attention) -> Lowered {
         shape: Shape { heads: o.heads, kv_heads: cache.kv_heads, head_dim: cache.head_dim },
         scores: ScoreParams { scale: o.scale, softcap: o.softcap },
         rotations: Rotations {
-            keys: rotation(cache.k_format, cache.head_dim),
+            // Keys are formed in the basis of the queries.
+            keys: cache.keys().and_then(|k| rotation(k.format, k.head_dim)),
             values: rotation(cache.v_format, cache.head_dim),
         },
+        former,
         threads: c.threads,
     }))
 }

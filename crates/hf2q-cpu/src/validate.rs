@@ -129,7 +129,7 @@ fn views(op: &Op) -> Vec<View> {
         Op::RmsNorm(o) => vec![o.x, o.out],
         Op::MatMul(o) => vec![o.x, o.out],
         Op::Rope(o) => vec![o.x, o.out],
-        Op::KvStore(o) => vec![o.k, o.v],
+        Op::KvStore(o) => o.k.into_iter().chain([o.v]).collect(),
         Op::Attention(o) => vec![o.q, o.out],
         Op::Add(o) => vec![o.a, o.b, o.out],
         Op::Scale(o) => vec![o.x, o.out],

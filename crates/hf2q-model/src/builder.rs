@@ -6,8 +6,8 @@ use hf2q_arch::{
     Activation as ArchActivation, Architecture, Config, Layer, Pairing as ArchPairing, RopeScaling,
 };
 use hf2q_plan::{
-    Activation, CacheId, GroupId, Norm, Pairing, PlanError, Recorder, Recording, RopeParams, TensorId, View,
-    Yarn,
+    Activation, CacheId, FormedKeys, GroupId, KvFormat, Norm, Pairing, PlanError, Recorder, Recording,
+    RopeParams, TensorId, View, Yarn,
 };
 
 use crate::gemma4::PerLayer;
@@ -135,8 +135,12 @@ impl<'a> Builder<'a> {
 
     /// Rotates the heads of the current layer.
     pub(crate) fn rope(&mut self, op: &str, x: View) -> View {
-        let layer = self.layer();
-        let rope = layer.rope;
+        let (head_dim, rope) = (self.layer().head_dim, self.rope_params());
+        self.r.rope(op, x, head_dim, rope)
+    }
+
+    fn rope_params(&mut self) -> RopeParams {
+        let rope = self.layer().rope;
         let pairing = match self.config.architecture.pairing() {
             ArchPairing::Halves => Pairing::Halves,
             ArchPairing::Adjacent => Pairing::Adjacent,
@@ -147,7 +151,7 @@ impl<'a> Builder<'a> {
             }
             RopeScaling::None | RopeScaling::Linear { .. } => None,
         };
-        let parameters = RopeParams {
+        RopeParams {
             dims: rope.dims,
             pairing,
             base: rope.base,
@@ -155,8 +159,7 @@ impl<'a> Builder<'a> {
             factors: rope.factors.then(|| self.model_weight("rope_freqs.weight")),
             yarn,
             magnitude: rope.scaling.magnitude(),
-        };
-        self.r.rope(op, x, layer.head_dim, parameters)
+        }
     }
 
     /// What goes on beside the keys and values of the current layer, given the residual stream and the layer's normalized
@@ -177,16 +180,35 @@ impl<'a> Builder<'a> {
             return cache;
         }
         let Layer { window, kv_heads, head_dim, .. } = *self.layer();
-        let (name, formats) = match window {
-            Some(_) => ("sliding", self.options.sliding),
-            None => ("global", self.options.global),
-        };
+        let (name, formats) = (if window.is_some() { "sliding" } else { "global" }, self.formats());
         let group = *self.groups.entry(window).or_insert_with(|| self.r.group(name, window));
+        let formed = self
+            .forms_keys()
+            .then(|| FormedKeys { weight: self.norm_of("attn_k_norm").weight, rope: self.rope_params() });
         self.whole_layer();
-        let cache = self.r.cache(group, kv_heads, head_dim, formats);
+        let cache = match (formed, self.config.architecture) {
+            (Some(keys), _) => self.r.value_cache(group, kv_heads, head_dim, (formats.0, keys)),
+            (None, Architecture::Gemma4) => self.r.unit_cache(group, kv_heads, head_dim, formats),
+            (None, _) => self.r.cache(group, kv_heads, head_dim, formats),
+        };
         self.part("attn");
         self.caches.insert(owner, cache);
         cache
+    }
+
+    /// Whether the current layer stores one vector of which it makes keys and values: they come from one projection, and
+    /// both are to be kept in one format.
+    pub(crate) fn forms_keys(&self) -> bool {
+        let (k, v) = self.formats();
+        self.layer().v_from_k && k == v
+    }
+
+    /// How keys and values of the current layer are stored.
+    fn formats(&self) -> (KvFormat, KvFormat) {
+        match self.layer().window {
+            Some(_) => self.options.sliding,
+            None => self.options.global,
+        }
     }
 
     fn embed(&mut self) -> View {

@@ -27,9 +27,12 @@ impl Op {
             Self::Rope(o) => access([Some(o.x.tensor), o.rope.factors], &[o.out.tensor]),
             // A scatter keeps the other slots, so the cache is read as well as written.
             Self::KvStore(o) => {
-                access([Some(o.k.tensor), Some(o.v.tensor), Some(o.cache_tensor)], &[o.cache_tensor])
+                access([o.k.map(|k| k.tensor), Some(o.v.tensor), Some(o.cache_tensor)], &[o.cache_tensor])
             }
-            Self::Attention(o) => access([Some(o.q.tensor), Some(o.cache_tensor)], &[o.out.tensor]),
+            Self::Attention(o) => {
+                let (weight, factors) = o.formed_keys.map_or((None, None), |k| (k.weight, k.rope.factors));
+                access([Some(o.q.tensor), Some(o.cache_tensor), weight, factors], &[o.out.tensor])
+            }
             Self::Add(o) => access([Some(o.a.tensor), Some(o.b.tensor)], &[o.out.tensor]),
             Self::Scale(o) => access([Some(o.x.tensor), o.by], &[o.out.tensor]),
             Self::SoftCap(o) => access([Some(o.x.tensor)], &[o.out.tensor]),

@@ -128,20 +128,32 @@ impl Checker<'_> {
 
     fn rotation(&self, x: View, out: View, head_dim: usize, rope: &RopeParams) -> Result<(), PlanError> {
         self.multiple("width of x", x.width, head_dim)?;
+        self.angles(head_dim, rope)?;
+        self.same_shape("out", x, out)
+    }
+
+    fn angles(&self, head_dim: usize, rope: &RopeParams) -> Result<(), PlanError> {
         self.multiple("rotated columns", rope.dims, 2)?;
         if rope.dims > head_dim {
             return self.fail("rotated columns", rope.dims, format!("at most the head's {head_dim}"));
         }
         self.positive("base", rope.base)?;
-        self.vector("factors", rope.factors, rope.dims / 2)?;
-        self.same_shape("out", x, out)
+        self.vector("factors", rope.factors, rope.dims / 2)
     }
 
     fn kv_store(&self, o: &KvStore) -> Result<(), PlanError> {
         let width = self.kv_width(o.cache);
-        self.equal("width of k", o.k.width, width)?;
+        let cache = self.r.cache(o.cache);
+        match (o.k, cache.keys()) {
+            (Some(k), Some(_)) => {
+                self.equal("width of k", k.width, width)?;
+                self.rows("k", k, RowKind::Step)?;
+            }
+            (None, None) => {}
+            (Some(_), None) => return self.fail("k", "stored", format!("none: {} forms keys", cache.name)),
+            (None, Some(_)) => return self.fail("k", "absent", format!("what {} stores", cache.name)),
+        }
         self.equal("width of v", o.v.width, width)?;
-        self.rows("k", o.k, RowKind::Step)?;
         self.rows("v", o.v, RowKind::Step)?;
         self.is_cache(o.cache_tensor, o.cache)
     }
@@ -153,6 +165,17 @@ impl Checker<'_> {
         self.is_cache(o.cache_tensor, o.cache)?;
         if let Some(cap) = o.softcap {
             self.positive("softcap", cap)?;
+        }
+        if o.formed_keys != cache.formed_keys {
+            return self.fail("forming of keys", "another", format!("that of {}", cache.name));
+        }
+        if let Some(keys) = &o.formed_keys {
+            self.vector("weight of formed keys", keys.weight, cache.head_dim)?;
+            self.angles(cache.head_dim, &keys.rope)?;
+            let [k, v] = [cache.k_format, cache.v_format].map(KvFormat::name);
+            if k != v {
+                return self.fail("format of formed keys", k, format!("that of values, {v}"));
+            }
         }
         self.same_shape("out", o.q, o.out)
     }
@@ -306,7 +329,7 @@ impl Checker<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AttentionParams, Recorder, Renormalize};
+    use crate::{AttentionParams, FormedKeys, Recorder, Renormalize};
 
     fn weight(r: &mut Recorder, name: &str, experts: usize) -> TensorId {
         r.weight(name, Weight { ty: TensorType::F32, cols: 8, rows: 8, experts })
@@ -364,5 +387,63 @@ mod tests {
         let out = r.expert_mat_mul("product", picked, chosen, (experts, ExpertInput::Shared));
         let error = r.finish(out).unwrap_err().to_string();
         assert!(error.contains("operation product: row kind"), "{error}");
+    }
+
+    /// A cache of heads of 8 that forms keys, and its store.
+    fn formed(r: &mut Recorder) -> (View, CacheId) {
+        let (table, w) =
+            (weight(r, "table", 1), Weight { ty: TensorType::F32, cols: 8, rows: 1, experts: 1 });
+        let x = r.embed("embed", table, 1.0);
+        let rope = RopeParams {
+            dims: 8,
+            pairing: Pairing::Halves,
+            base: 1e4,
+            freq_scale: 1.0,
+            factors: None,
+            yarn: None,
+            magnitude: 1.0,
+        };
+        let keys = FormedKeys { weight: Some(r.weight("norm", w)), rope };
+        let group = r.group("global", None);
+        (x, r.value_cache(group, 1, 8, (KvFormat::F16, keys)))
+    }
+
+    #[test]
+    fn formed_keys_are_half_of_the_bytes_and_never_stored() {
+        const ONE: AttentionParams = AttentionParams { heads: 1, scale: 1.0, softcap: None };
+        let mut r = Recorder::default();
+        let (x, cache) = formed(&mut r);
+        r.value_store("store", x, cache);
+        let out = r.attention("attention", x, cache, ONE);
+        let recording = r.finish(out).unwrap();
+        let cache = &recording.caches[0];
+        let two = crate::Cache { formed_keys: None, ..cache.clone() };
+        assert_eq!((cache.page_bytes() * 2, cache.position_bytes()), (two.page_bytes(), 16));
+        let Op::Attention(attention) = &recording.ops[2].op else { panic!("the last operation") };
+        let norm = attention.formed_keys.unwrap().weight.unwrap();
+        assert!(recording.ops[2].op.access().reads.contains(&norm));
+
+        let mut r = Recorder::default();
+        let (x, cache) = formed(&mut r);
+        r.kv_store("store", x, x, cache);
+        let out = r.attention("attention", x, cache, ONE);
+        let error = r.finish(out).unwrap_err().to_string();
+        assert_eq!(error, "operation store: k is stored, expected none: kv forms keys");
+    }
+
+    #[test]
+    fn attention_forms_keys_as_the_cache_says() {
+        let mut r = Recorder::default();
+        let (x, cache) = formed(&mut r);
+        r.value_store("store", x, cache);
+        let out = r.attention("attention", x, cache, AttentionParams { heads: 1, scale: 1.0, softcap: None });
+        let mut recording = r.finish(out).unwrap();
+        recording.caches[0].k_format = KvFormat::F32;
+        let error = recording.check().unwrap_err().to_string();
+        assert_eq!(error, "operation attention: format of formed keys is f32, expected that of values, f16");
+        let Op::Attention(attention) = &mut recording.ops[2].op else { panic!("the last operation") };
+        attention.formed_keys = None;
+        let error = recording.check().unwrap_err().to_string();
+        assert_eq!(error, "operation attention: forming of keys is another, expected that of kv");
     }
 }

@@ -116,7 +116,41 @@ impl KvFormat {
 
     /// Bytes of a vector of `head_dim` values that the format accepts.
     pub fn bytes(self, head_dim: usize) -> usize {
-        head_dim * self.bits() / 8 + 2 * self.scales(head_dim)
+        KvVector { format: self, head_dim, unit: false }.bytes()
+    }
+}
+
+/// How one vector of a head is stored: a key, a value, or what both are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KvVector {
+    /// Storage of its values.
+    pub format: KvFormat,
+    /// Number of its values.
+    pub head_dim: usize,
+    /// Whether every vector is as long as a norm without weights makes it: `√head_dim`. Where one block of TurboQuant
+    /// spans such a vector its codes need no scale of their own: it is 1.
+    pub unit: bool,
+}
+
+impl KvVector {
+    /// Values that share a scale, stored or not; `None` for float formats.
+    pub fn block(self) -> Option<usize> {
+        self.format.block(self.head_dim)
+    }
+
+    /// Whether the codes stand for themselves, without a stored scale.
+    pub fn has_unit_scale(self) -> bool {
+        self.unit && self.format.turbo().is_some() && self.block() == Some(self.head_dim)
+    }
+
+    /// Scales that are stored, each in half precision.
+    pub fn scales(self) -> usize {
+        if self.has_unit_scale() { 0 } else { self.format.scales(self.head_dim) }
+    }
+
+    /// Bytes of the vector.
+    pub fn bytes(self) -> usize {
+        self.head_dim * self.format.bits() / 8 + 2 * self.scales()
     }
 }
 
@@ -148,6 +182,18 @@ mod tests {
         ] {
             assert_eq!(KvFormat::TURBO_HEADS.map(|n| format.bytes(n)), bytes, "{}", format.name());
             assert!(KvFormat::TURBO_HEADS.into_iter().all(|n| format.accepts(n)));
+        }
+        for (format, bytes) in [(KvFormat::F16, [128, 256, 512, 1024]), (KvFormat::Q8_0, [68, 136, 272, 544])]
+        {
+            let unit =
+                KvFormat::TURBO_HEADS.map(|head_dim| KvVector { format, head_dim, unit: true }.bytes());
+            assert_eq!(unit, bytes, "{}", format.name());
+        }
+        // Two blocks share the length of the vector, so each keeps its scale.
+        for (format, bytes) in [(KvFormat::Tq3, [24, 48, 96, 196]), (KvFormat::Tq8, [64, 128, 256, 516])] {
+            let unit =
+                KvFormat::TURBO_HEADS.map(|head_dim| KvVector { format, head_dim, unit: true }.bytes());
+            assert_eq!(unit, bytes, "{}", format.name());
         }
         assert!(!KvFormat::Tq4.accepts(96) && KvFormat::Q8_0.accepts(96) && !KvFormat::Q8_0.accepts(80));
     }

@@ -28,7 +28,7 @@ pub use backend::{Backend, BackendError, Limits, Observer, Program, SlotMove, Te
 pub use cost::{Cost, Roofline, StepSize};
 pub use error::PlanError;
 pub use fuse::Passes;
-pub use kv::KvFormat;
+pub use kv::{KvFormat, KvVector};
 pub use op::*;
 pub use plan::{NamedOp, Plan, Recording};
 pub use product::Product;
@@ -36,5 +36,6 @@ pub use record::{AttentionParams, Norm, Recorder};
 pub use select::{SelectError, matches, select};
 pub use step::{GroupStep, Row, Step, StepError};
 pub use tensor::{
-    Cache, CacheId, Group, GroupId, NO_PAGE, PAGE, RowKind, Tensor, TensorId, TensorKind, View, Weight,
+    Cache, CacheId, FormedKeys, Group, GroupId, NO_PAGE, PAGE, RowKind, Tensor, TensorId, TensorKind, View,
+    Weight,
 };

@@ -4,7 +4,7 @@
 //! logits are wanted, `rows` either of them (see [`crate::RowKind`]). Every row is computed from the same row of the inputs (and, in attention, from the cache),
 //! in an order of accumulation that depends on widths alone, never on `R`, `L` or the number of threads.
 
-use crate::tensor::{CacheId, TensorId, View};
+use crate::tensor::{CacheId, FormedKeys, TensorId, View};
 
 /// `out[r] = scale · table[token[r]]`, dequantized.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,8 +102,8 @@ pub struct Rope {
 /// Stores each row's key and value at the row's slot ([`crate::GroupStep::slots`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct KvStore {
-    /// `[R, kv_heads · head_dim]`.
-    pub k: View,
+    /// `[R, kv_heads · head_dim]`; `None` where the cache forms keys of values ([`crate::Cache::formed_keys`]).
+    pub k: Option<View>,
     /// `[R, kv_heads · head_dim]`.
     pub v: View,
     /// Where.
@@ -132,6 +132,8 @@ pub struct Attention {
     pub scale: f32,
     /// Scores become `cap · tanh(score / cap)`.
     pub softcap: Option<f32>,
+    /// What the cache says: how keys are formed where only values are stored.
+    pub formed_keys: Option<FormedKeys>,
 }
 
 /// `out = a + b`.

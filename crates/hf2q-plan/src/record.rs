@@ -6,7 +6,9 @@ use crate::error::PlanError;
 use crate::kv::KvFormat;
 use crate::op::*;
 use crate::plan::{NamedOp, Recording};
-use crate::tensor::{Cache, CacheId, Group, GroupId, RowKind, Tensor, TensorId, TensorKind, View, Weight};
+use crate::tensor::{
+    Cache, CacheId, FormedKeys, Group, GroupId, RowKind, Tensor, TensorId, TensorKind, View, Weight,
+};
 
 /// What a norm divides and multiplies by.
 #[derive(Clone, Copy, Debug)]
@@ -75,11 +77,51 @@ impl Recorder {
         head_dim: usize,
         formats: (KvFormat, KvFormat),
     ) -> CacheId {
-        let name = self.full_name("kv");
         let (k_format, v_format) = formats;
+        let (unit_values, formed_keys) = (false, None);
+        let name = self.full_name("kv");
+        self.push_cache(Cache {
+            name,
+            group,
+            kv_heads,
+            head_dim,
+            k_format,
+            v_format,
+            unit_values,
+            formed_keys,
+        })
+    }
+
+    /// The same for values that a norm without weights has made.
+    pub fn unit_cache(
+        &mut self,
+        group: GroupId,
+        kv_heads: usize,
+        head_dim: usize,
+        formats: (KvFormat, KvFormat),
+    ) -> CacheId {
+        let id = self.cache(group, kv_heads, head_dim, formats);
+        self.caches[id.index()].unit_values = true;
+        id
+    }
+
+    /// The same for one vector in place of two: values, of which `keys` says how keys are made.
+    pub fn value_cache(
+        &mut self,
+        group: GroupId,
+        kv_heads: usize,
+        head_dim: usize,
+        (format, keys): (KvFormat, FormedKeys),
+    ) -> CacheId {
+        let id = self.unit_cache(group, kv_heads, head_dim, (format, format));
+        self.caches[id.index()].formed_keys = Some(keys);
+        id
+    }
+
+    fn push_cache(&mut self, cache: Cache) -> CacheId {
         let id = CacheId(index(self.caches.len()));
-        self.caches.push(Cache { name: name.clone(), group, kv_heads, head_dim, k_format, v_format });
-        let tensor = self.tensor(name, TensorKind::Cache(id));
+        let tensor = self.tensor(cache.name.clone(), TensorKind::Cache(id));
+        self.caches.push(cache);
         self.cache_tensors.push(tensor);
         id
     }
@@ -122,15 +164,23 @@ impl Recorder {
     /// Appends a [`KvStore`].
     pub fn kv_store(&mut self, name: &str, k: View, v: View, cache: CacheId) {
         let cache_tensor = self.cache_tensors[cache.index()];
-        self.push(name, Op::KvStore(KvStore { k, v, cache, cache_tensor }));
+        self.push(name, Op::KvStore(KvStore { k: Some(k), v, cache, cache_tensor }));
+    }
+
+    /// Appends a [`KvStore`] into a [`Recorder::value_cache`].
+    pub fn value_store(&mut self, name: &str, v: View, cache: CacheId) {
+        let cache_tensor = self.cache_tensors[cache.index()];
+        self.push(name, Op::KvStore(KvStore { k: None, v, cache, cache_tensor }));
     }
 
     /// Appends an [`Attention`].
     pub fn attention(&mut self, name: &str, q: View, cache: CacheId, params: AttentionParams) -> View {
         let AttentionParams { heads, scale, softcap } = params;
         let cache_tensor = self.cache_tensors[cache.index()];
+        let formed_keys = self.caches[cache.index()].formed_keys;
         let out = self.like(name, q);
-        self.push(name, Op::Attention(Attention { q, cache, cache_tensor, out, heads, scale, softcap }));
+        let op = Attention { q, cache, cache_tensor, out, heads, scale, softcap, formed_keys };
+        self.push(name, Op::Attention(op));
         out
     }
 

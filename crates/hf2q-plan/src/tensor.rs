@@ -2,7 +2,8 @@
 
 use hf2q_gguf::TensorType;
 
-use crate::kv::KvFormat;
+use crate::kv::{KvFormat, KvVector};
+use crate::op::RopeParams;
 
 /// Positions held by one page of a KV cache.
 pub const PAGE: usize = 64;
@@ -129,8 +130,19 @@ impl CacheId {
     }
 }
 
-/// The cache of one layer: for each slot and KV head one key and one value vector.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How keys are made of stored values: `key = rope(weight · value)`, the value as it comes back from the cache, at the
+/// position at which it is read. The arithmetic is that of [`crate::RmsNorm`]'s last multiplication and of
+/// [`crate::Rope`], so where nothing is lost in storage the keys have the bits that those operations would have made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FormedKeys {
+    /// `head_dim` f32 values: the weights of the keys' norm; `None`: all ones.
+    pub weight: Option<TensorId>,
+    /// The keys' rotation.
+    pub rope: RopeParams,
+}
+
+/// The cache of one layer: for each slot and KV head a key and a value vector, or one vector that both are made of.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Cache {
     /// For example `L07.kv`.
     pub name: String,
@@ -140,15 +152,36 @@ pub struct Cache {
     pub kv_heads: usize,
     /// Values in a key or value vector.
     pub head_dim: usize,
-    /// Storage of keys.
+    /// Storage of keys; that of values, where keys are formed of them.
     pub k_format: KvFormat,
     /// Storage of values.
     pub v_format: KvFormat,
+    /// Whether values are normalized without weights: see [`KvVector::unit`].
+    pub unit_values: bool,
+    /// `Some`: only values are stored, and keys are formed of them when they are read.
+    pub formed_keys: Option<FormedKeys>,
 }
 
 impl Cache {
-    /// Bytes of one page (keys and values of all heads).
+    /// How keys are stored; `None` where they are formed of values.
+    pub fn keys(&self) -> Option<KvVector> {
+        let stored = self.formed_keys.is_none();
+        stored.then_some(KvVector { format: self.k_format, head_dim: self.head_dim, unit: false })
+    }
+
+    /// How values are stored. Codes that keys are formed of keep their scale: by it what is no number stays none.
+    pub fn values(&self) -> KvVector {
+        let unit = self.unit_values && self.formed_keys.is_none();
+        KvVector { format: self.v_format, head_dim: self.head_dim, unit }
+    }
+
+    /// Bytes that one position takes (all heads).
+    pub fn position_bytes(&self) -> usize {
+        self.kv_heads * (self.keys().map_or(0, KvVector::bytes) + self.values().bytes())
+    }
+
+    /// Bytes of one page (all positions, all heads).
     pub fn page_bytes(&self) -> usize {
-        PAGE * self.kv_heads * (self.k_format.bytes(self.head_dim) + self.v_format.bytes(self.head_dim))
+        PAGE * self.position_bytes()
     }
 }

@@ -1,8 +1,8 @@
 //! Keys and values of one layer.
 
 use half::{bf16, f16};
-use hf2q_plan::{BackendError, Cache, KvFormat, PAGE};
-use hf2q_quant::kv::{INT8_BLOCK, Turbo, encode_int8, rotate_back};
+use hf2q_plan::{BackendError, Cache, KvFormat, KvVector, PAGE};
+use hf2q_quant::kv::{INT8_BLOCK, Turbo, UNIT_SCALE, encode_int8, rotate_back};
 
 use crate::backend::{NAME, allocate};
 
@@ -10,8 +10,9 @@ use crate::backend::{NAME, allocate};
 pub(crate) struct CacheData {
     k: Vec<f32>,
     v: Vec<f32>,
-    k_format: KvFormat,
-    v_format: KvFormat,
+    /// `None`: attention makes keys of values.
+    keys: Option<KvVector>,
+    values: KvVector,
     head_dim: usize,
     width: usize,
 }
@@ -27,10 +28,10 @@ impl CacheData {
         let width = cache.kv_heads * cache.head_dim;
         let len = pages.saturating_mul(PAGE).saturating_mul(width);
         Ok(Self {
-            k: allocate(&cache.name, len, f32::NAN)?,
+            k: allocate(&cache.name, if cache.keys().is_some() { len } else { 0 }, f32::NAN)?,
             v: allocate(&cache.name, len, f32::NAN)?,
-            k_format: cache.k_format,
-            v_format: cache.v_format,
+            keys: cache.keys(),
+            values: cache.values(),
             head_dim: cache.head_dim,
             width,
         })
@@ -44,22 +45,24 @@ impl CacheData {
         self.width / self.head_dim
     }
 
-    /// Stores the keys and values of all heads at a slot.
-    pub(crate) fn store(&mut self, slot: u32, k: &[f32], v: &[f32]) {
+    /// Stores the keys, if they are stored, and the values of all heads at a slot.
+    pub(crate) fn store(&mut self, slot: u32, k: Option<&[f32]>, v: &[f32]) {
         let at = slot as usize * self.width;
-        let sides = [(&mut self.k, self.k_format, k), (&mut self.v, self.v_format, v)];
-        for (to, format, from) in sides {
+        let keys = self.keys.zip(k).map(|(vector, k)| (&mut self.k, vector, k));
+        for (to, vector, from) in keys.into_iter().chain([(&mut self.v, self.values, v)]) {
             let to = &mut to[at..at + self.width];
             for (to, from) in to.chunks_exact_mut(self.head_dim).zip(from.chunks_exact(self.head_dim)) {
                 to.copy_from_slice(from);
-                pass_through(format, to);
+                pass_through(vector, to);
             }
         }
     }
 
     pub(crate) fn copy(&mut self, from: u32, to: u32) {
         let (from, to) = (from as usize * self.width, to as usize * self.width);
-        self.k.copy_within(from..from + self.width, to);
+        if self.keys.is_some() {
+            self.k.copy_within(from..from + self.width, to);
+        }
         self.v.copy_within(from..from + self.width, to);
     }
 
@@ -75,11 +78,12 @@ impl CacheData {
 }
 
 /// Encodes and decodes the vector of a head.
-fn pass_through(format: KvFormat, x: &mut [f32]) {
+fn pass_through(vector: KvVector, x: &mut [f32]) {
+    let format = vector.format;
     match (format, format.turbo()) {
         (_, Some(turbo)) => {
-            let block = format.block(x.len()).unwrap_or(x.len());
-            x.chunks_exact_mut(block).for_each(|x| turbo_block(turbo, x));
+            let block = vector.block().unwrap_or(x.len());
+            x.chunks_exact_mut(block).for_each(|x| turbo_block(turbo, vector.has_unit_scale(), x));
         }
         (KvFormat::F16, _) => x.iter_mut().for_each(|x| *x = f16::from_f32(*x).to_f32()),
         (KvFormat::Bf16, _) => x.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32()),
@@ -89,9 +93,14 @@ fn pass_through(format: KvFormat, x: &mut [f32]) {
     }
 }
 
-fn turbo_block(turbo: Turbo, x: &mut [f32]) {
+fn turbo_block(turbo: Turbo, unit: bool, x: &mut [f32]) {
     let mut codes = vec![0; x.len()];
-    let scale = turbo.encode(x, &mut codes);
+    let scale = if unit {
+        turbo.encode_unit(x, &mut codes);
+        UNIT_SCALE
+    } else {
+        turbo.encode(x, &mut codes)
+    };
     turbo.decode_rotated(&codes, scale, x);
     rotate_back(x);
 }

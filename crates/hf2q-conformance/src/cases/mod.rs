@@ -4,6 +4,7 @@ mod attention;
 mod elementwise;
 mod embed;
 mod experts;
+mod formed;
 mod mat_mul;
 mod norm;
 mod rope;
@@ -84,6 +85,7 @@ pub(crate) fn all() -> Vec<Case> {
     mat_mul::cases(&mut cases);
     rope::cases(&mut cases);
     attention::cases(&mut cases);
+    formed::cases(&mut cases);
     elementwise::cases(&mut cases);
     route::cases(&mut cases);
     experts::cases(&mut cases);

@@ -11,6 +11,8 @@ mod goldens;
 #[cfg(test)]
 mod invariance;
 #[cfg(test)]
+mod one_vector;
+#[cfg(test)]
 mod perf;
 #[cfg(test)]
 mod prefixes;

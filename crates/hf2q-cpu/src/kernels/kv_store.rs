@@ -14,12 +14,13 @@ use crate::step::StepData;
 /// See [`hf2q_plan::KvStore`]. A unit is a KV head of the rows that store into one page: codes of several keys share
 /// a byte.
 pub(crate) struct KvStore {
-    pub(crate) k: Operand,
+    /// `None`: the cache forms keys of values.
+    pub(crate) k: Option<Operand>,
     pub(crate) v: Operand,
     pub(crate) cache: usize,
     pub(crate) group: usize,
     pub(crate) kv_heads: usize,
-    /// Estimated nanoseconds of a value of `k` and `v`.
+    /// Estimated nanoseconds of a value of `v`, and of `k` if there is one.
     pub(crate) per_value: f32,
 }
 
@@ -35,13 +36,13 @@ pub(crate) fn nanoseconds(format: KvFormat) -> f32 {
 impl VectorCall for KvStore {
     fn work(&self, step: &StepData) -> Work {
         let units = step.stores(self.group).pages() * self.kv_heads;
-        let values = (step.count(self.k.rows) * self.k.place.width) as f32;
+        let values = (step.count(self.v.rows) * self.v.place.width) as f32;
         Work::new(units, 20.0 + values * self.per_value / units.max(1) as f32)
     }
 
     #[inline(always)]
     fn run<S: Simd>(&self, s: S, cx: &Context<'_>, units: Range<usize>, _scratch: &mut Scratch) {
-        let (k, v) = (cx.view(self.k.place), cx.view(self.v.place));
+        let v = cx.view(self.v.place);
         let memory = &cx.caches[self.cache];
         let head_dim = memory.cache.head_dim;
         for unit in units {
@@ -49,8 +50,10 @@ impl VectorCall for KvStore {
             let columns = head * head_dim..(head + 1) * head_dim;
             for &row in cx.step.stores(self.group).rows(page) {
                 let (page, slot) = cx.step.target(self.group, row);
-                let target = Target { block: memory.key_block(page, head), layout: &memory.keys, slot };
-                target.store(s, k.columns(row, columns.clone()));
+                if let (Some(k), Some(layout)) = (self.k, &memory.keys) {
+                    let target = Target { block: memory.key_block(page, head), layout, slot };
+                    target.store(s, cx.view(k.place).columns(row, columns.clone()));
+                }
                 let target = Target { block: memory.value_block(page, head), layout: &memory.values, slot };
                 target.store(s, v.columns(row, columns.clone()));
             }
@@ -114,7 +117,11 @@ impl Target<'_> {
             let (mut rotated, mut codes) = ([0.0; MAX_BLOCK], [0; MAX_BLOCK]);
             let (rotated, codes) = (&mut rotated[..x.len()], &mut codes[..x.len()]);
             rotated.copy_from_slice(x);
-            self.put_scale(block, turbo.encode(rotated, codes));
+            if self.layout.scales > 0 {
+                self.put_scale(block, turbo.encode(rotated, codes));
+            } else {
+                turbo.encode_unit(rotated, codes);
+            }
             let first = block * self.layout.block;
             match self.layout.side {
                 Side::Keys => self.key_codes(turbo, first, codes),

@@ -1,5 +1,6 @@
 //! One operation a file.
 
+pub(crate) mod angles;
 pub(crate) mod attention;
 pub(crate) mod elementwise;
 pub(crate) mod embed;

@@ -180,6 +180,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn transpose(self, rows: [V; LANES]) -> [V; LANES] {
+        // SAFETY: the instructions exist.
+        unsafe { super::transpose::avx2(rows) }
+    }
+
+    #[inline(always)]
     fn in_lanes(self, v: V, (low, high): (usize, usize), other: V) -> V {
         let mut mask = [0_i32; LANES];
         mask[low.min(high)..high].fill(-1);

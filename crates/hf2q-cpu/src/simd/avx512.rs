@@ -128,6 +128,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn transpose(self, rows: [__m512; LANES]) -> [__m512; LANES] {
+        // SAFETY: the instructions exist.
+        unsafe { super::transpose::avx512(rows) }
+    }
+
+    #[inline(always)]
     fn in_lanes(self, v: __m512, (low, high): (usize, usize), other: __m512) -> __m512 {
         let below = |n: usize| ((1_u32 << n.min(LANES)) - 1) as u16;
         let mask = below(high) & !below(low);

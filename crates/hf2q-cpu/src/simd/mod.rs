@@ -12,6 +12,8 @@ mod avx512;
 mod levels;
 mod math;
 mod portable;
+#[cfg(target_arch = "x86_64")]
+mod transpose;
 
 pub(crate) use math::{exp, gelu_tanh, silu, tanh};
 
@@ -85,6 +87,8 @@ pub(crate) trait Simd: Copy {
     fn with_sign(self, v: Self::V, sign: Self::V) -> Self::V;
     /// `2^n` where `t = n + ROUNDER` with `n` in `-126 ..= 127`.
     fn pow2(self, t: Self::V) -> Self::V;
+    /// Lane `j` of vector `i` becomes lane `i` of vector `j`.
+    fn transpose(self, rows: [Self::V; LANES]) -> [Self::V; LANES];
     /// Lane `i` plus lane `i + 8`, then 4, 2 and 1 apart.
     fn sum(self, v: Self::V) -> f32;
     /// The largest lane, by [`Simd::max`] in the tree of [`Simd::sum`].
@@ -161,6 +165,8 @@ mod tests {
                 gelu_tanh(s, a),
                 silu(s, b),
             ];
+            let rows: [S::V; LANES] = std::array::from_fn(|i| s.add(a, s.splat(i as f32)));
+            let outs = outs.into_iter().chain(s.transpose(rows));
             let mut bits = vec![s.sum(a).to_bits(), s.largest(b).to_bits()];
             for v in outs {
                 let mut lanes = [0.0; LANES];

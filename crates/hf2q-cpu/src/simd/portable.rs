@@ -161,6 +161,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn transpose(self, rows: [V; LANES]) -> [V; LANES] {
+        std::array::from_fn(|j| std::array::from_fn(|i| rows[i][j]))
+    }
+
+    #[inline(always)]
     fn sum(self, v: V) -> f32 {
         fold(v, |a, b| a + b)
     }

@@ -21,9 +21,12 @@ fn store(b: &mut Builder<'_>, h: View) {
     let projected = b.linear("k_proj", h, "attn_k");
     // Without a V projection the values are the projected keys as they are before the keys' norm and rotation.
     let v = if b.layer().v_from_k { projected } else { b.linear("v_proj", h, "attn_v") };
-    let k = keys(b, projected);
+    let k = if b.forms_keys() { None } else { Some(keys(b, projected)) };
     let norm = b.plain_norm();
     let v = b.r.head_norm("v_norm", v, norm, b.layer().head_dim);
     let cache = b.cache();
-    b.r.kv_store("kv_store", k, v, cache);
+    match k {
+        Some(k) => b.r.kv_store("kv_store", k, v, cache),
+        None => b.r.value_store("kv_store", v, cache),
+    }
 }

@@ -42,13 +42,32 @@ fn layers_of_a_kind_share_a_group_and_a_format() {
 
 #[test]
 fn values_from_keys_are_taken_before_norm_and_rotation() {
-    let (_, r) = named("gemma4-moe");
+    let (model, _) = named("gemma4-moe");
+    let formats = (KvFormat::F32, KvFormat::F16);
+    let options = RecordOptions { sliding: formats, global: formats, all_rows: false };
+    let r = model.record(&options).unwrap();
     let Op::RmsNorm(v) = op(&r, "L02.attn.v_norm") else { panic!() };
     assert_eq!((writer(&r, v.x.tensor), v.weight, v.group), ("L02.attn.k_proj", None, 64));
     let Op::KvStore(store) = op(&r, "L02.attn.kv_store") else { panic!() };
-    assert_eq!(writer(&r, store.k.tensor), "L02.attn.k_rope");
+    assert_eq!(writer(&r, store.k.unwrap().tensor), "L02.attn.k_rope");
     assert_eq!(writer(&r, store.v.tensor), "L02.attn.v_norm");
     assert!(!has(&r, "L02.attn.v_proj") && has(&r, "L01.attn.v_proj"));
+    assert!(r.caches.iter().all(|c| c.unit_values && c.formed_keys.is_none()));
+}
+
+#[test]
+fn keys_are_formed_of_values_from_keys_where_both_have_one_format() {
+    let (_, r) = named("gemma4-moe");
+    let Op::KvStore(store) = op(&r, "L02.attn.kv_store") else { panic!() };
+    assert_eq!((store.k, writer(&r, store.v.tensor)), (None, "L02.attn.v_norm"));
+    assert!(!has(&r, "L02.attn.k_norm") && !has(&r, "L02.attn.k_rope"));
+    let Op::Attention(attend) = op(&r, "L02.attn.attend") else { panic!() };
+    let keys = attend.formed_keys.unwrap();
+    assert_eq!(r.tensors[keys.weight.unwrap().index()].name, "blk.2.attn_k_norm.weight");
+    let Op::Rope(queries) = op(&r, "L02.attn.q_rope") else { panic!() };
+    assert_eq!(keys.rope, queries.rope);
+    assert_eq!(r.caches.iter().map(|c| c.formed_keys).collect::<Vec<_>>(), [None, None, Some(keys)]);
+    assert!(named("gemma3").1.caches.iter().all(|c| !c.unit_values && c.formed_keys.is_none()));
 }
 
 #[test]

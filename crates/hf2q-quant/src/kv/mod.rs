@@ -14,7 +14,7 @@ mod packing;
 mod rotation;
 
 pub use packing::{GROUP, Piece};
-pub use rotation::{MAX_BLOCK, rotate, rotate_back};
+pub use rotation::{MAX_BLOCK, back_factors, rotate, rotate_back};
 
 use crate::formats::q8_0;
 use crate::half::{f16_to_f32, f32_to_f16};
@@ -27,6 +27,9 @@ const LARGEST_SCALE: f32 = 65504.0;
 
 /// The scale of a block that holds NaN or infinity, or whose length is beyond single precision: it decodes to NaN.
 const NO_SCALE: u16 = 0x7e00;
+
+/// The scale of codes that stand for themselves: 1 in half precision.
+pub const UNIT_SCALE: u16 = 0x3c00;
 
 /// Partial sums of a block.
 const LANES: usize = 16;
@@ -81,6 +84,18 @@ impl Turbo {
         let inverse = 1.0 / (square / x.len() as f32).sqrt();
         self.nearest(x, inverse, codes);
         f32_to_f16(self.fit(x, codes).min(LARGEST_SCALE))
+    }
+
+    /// The same for a block whose values have a mean square of 1: codes alone, which [`UNIT_SCALE`] decodes. What is
+    /// no number gets some code.
+    ///
+    /// # Panics
+    /// If the block has another length or `codes` not the same.
+    #[inline(always)]
+    pub fn encode_unit(self, x: &mut [f32], codes: &mut [u8]) {
+        assert_eq!(x.len(), codes.len(), "a code for every value");
+        rotate(x);
+        self.nearest(x, 1.0, codes);
     }
 
     /// Decodes a block in the rotated basis.

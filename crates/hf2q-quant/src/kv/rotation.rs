@@ -42,6 +42,18 @@ pub fn rotate(x: &mut [f32]) {
     }
 }
 
+/// Multiplies the values of a block with what [`rotate_back`] multiplies them with after its butterflies: value `i` with
+/// value `i ^ d` for distances `d` of 1, 2, 4 and so on.
+///
+/// # Panics
+/// If the block has another length than 64, 128 or 256.
+pub fn back_factors(x: &mut [f32]) {
+    let factor = factor(x.len());
+    for (x, sign) in x.iter_mut().zip(&FACTORS) {
+        *x *= factor * sign;
+    }
+}
+
 /// Undoes [`rotate`].
 ///
 /// # Panics

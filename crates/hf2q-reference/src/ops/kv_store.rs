@@ -6,6 +6,7 @@ pub(super) fn run(o: &KvStore, s: &mut State<'_>) {
     let group = s.recording.cache(o.cache).group;
     let slots = &s.step.groups[group.index()].slots;
     for (r, &slot) in slots.iter().enumerate() {
-        s.caches[o.cache.index()].store(slot, s.memory.row(o.k, r), s.memory.row(o.v, r));
+        let k = o.k.map(|k| s.memory.row(k, r));
+        s.caches[o.cache.index()].store(slot, k, s.memory.row(o.v, r));
     }
 }

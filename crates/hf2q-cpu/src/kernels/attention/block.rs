@@ -3,7 +3,7 @@
 use hf2q_plan::{KvFormat, PAGE};
 
 use super::element::{Element, Elements, with_element};
-use super::{Attention, Unit};
+use super::{Attention, Unit, form};
 use crate::cache::{CacheMemory, Layout};
 use crate::call::Context;
 use crate::simd::{Kernel, LANES, Simd};
@@ -32,11 +32,12 @@ pub(super) struct Block {
 pub(super) struct Buffers {
     gathered: (Vec<u8>, Vec<u8>),
     wide: (Vec<f32>, Vec<f32>),
+    formed: form::Buffers,
 }
 
 impl Block {
     /// Block `index` as the unit sees it: a page of the cache; a copy, where some of its positions are found along a
-    /// path; elements in single precision where `queries` use them.
+    /// path; elements in single precision where `queries` use them; keys formed where only values are stored.
     #[inline(always)]
     pub(super) fn find<S: Simd>(
         s: S,
@@ -51,11 +52,17 @@ impl Block {
         let mut block = if by_path >= (index + 1) * PAGE || cx.step.is_paged(row) {
             let page = cx.step.page(call.group_index, row, index);
             let (keys, values) = blocks(memory, page, unit.kv_head);
-            Self { index, keys: stored(&memory.keys, keys), values: stored(&memory.values, values) }
+            located(memory, index, (keys, values))
         } else {
             gather(cx, (call, unit), index, &mut buffers.gathered)
         };
-        block.keys.elements = widened(s, block.keys.elements, queries, &mut buffers.wide.0);
+        block.keys = match &call.former {
+            Some(former) => form::keys(s, former, &block, &mut buffers.formed),
+            None => {
+                let elements = widened(s, block.keys.elements, queries, &mut buffers.wide.0);
+                Stored { elements, ..block.keys }
+            }
+        };
         block.values.elements = widened(s, block.values.elements, queries, &mut buffers.wide.1);
         block
     }
@@ -64,6 +71,13 @@ impl Block {
 /// The blocks of a head's keys and values in a page.
 fn blocks(memory: &CacheMemory, page: usize, head: usize) -> (*const u8, *const u8) {
     (memory.key_block(page, head), memory.value_block(page, head))
+}
+
+/// A block of these keys and values; where keys are not stored, values stand for them.
+fn located(memory: &CacheMemory, index: usize, (keys, values): (*const u8, *const u8)) -> Block {
+    let values = stored(&memory.values, values);
+    let keys = memory.keys.as_ref().map_or(values, |layout| stored(layout, keys));
+    Block { index, keys, values }
 }
 
 fn stored(layout: &Layout, start: *const u8) -> Stored {
@@ -85,7 +99,7 @@ fn gather(
     (keys, values): &mut (Vec<u8>, Vec<u8>),
 ) -> Block {
     let memory = &cx.caches[call.cache];
-    keys.resize(memory.keys.bytes(), 0);
+    keys.resize(memory.keys.map_or(0, |layout| layout.bytes()), 0);
     values.resize(memory.values.bytes(), 0);
     let row = unit.rows.start;
     let visible = cx.step.visible(&call.group, row);
@@ -95,15 +109,13 @@ fn gather(
         let (i, j) = (slot % PAGE, position % PAGE);
         // SAFETY: blocks have the bytes of their layouts; the cache is not written in this wave, and the copies are ours.
         unsafe {
-            memory.keys.copy((from.0, i), (keys.as_mut_ptr(), j));
+            if let Some(layout) = &memory.keys {
+                layout.copy((from.0, i), (keys.as_mut_ptr(), j));
+            }
             memory.values.copy((from.1, i), (values.as_mut_ptr(), j));
         }
     }
-    Block {
-        index,
-        keys: stored(&memory.keys, keys.as_ptr()),
-        values: stored(&memory.values, values.as_ptr()),
-    }
+    located(memory, index, (keys.as_ptr(), values.as_ptr()))
 }
 
 /// Queries from which on it pays to have a block's elements in single precision: packed codes are read faster.

@@ -6,10 +6,12 @@
 //! row's own, so it does not matter which rows and heads are computed together.
 //!
 //! Packed codes are read as they lie in the cache. Where keys are stored rotated, so is the query, once; where values
-//! are, their sum is rotated back, once.
+//! are, their sum is rotated back, once. Where only values are stored, a block's keys are formed of them once for all
+//! queries of the unit.
 
 mod block;
 mod element;
+mod form;
 mod product;
 mod scaled;
 mod softmax;
@@ -20,6 +22,7 @@ use hf2q_plan::{Group, PAGE};
 use hf2q_quant::kv::{rotate, rotate_back};
 
 use self::block::{Block, Stored};
+pub(crate) use self::form::Former;
 use self::product::{Product, product};
 use self::softmax::{Running, update};
 use crate::call::{Context, Operand, Scratch, VectorCall, Work};
@@ -37,6 +40,8 @@ pub(crate) struct Attention {
     pub(crate) shape: Shape,
     pub(crate) scores: ScoreParams,
     pub(crate) rotations: Rotations,
+    /// `Some`: keys are formed of values.
+    pub(crate) former: Option<Former>,
     pub(crate) threads: usize,
 }
 

@@ -53,13 +53,19 @@ pub(super) fn weights<S: Simd>(s: S, exponentials: &[f32], values: &Stored, out:
 
 /// The scales of a block of components, for all positions.
 #[inline(always)]
-#[expect(unsafe_code, reason = "blocks of the cache are pointers")]
 fn scales_of<S: Simd>(s: S, from: &Stored, block: usize) -> [S::V; PAGE / LANES] {
-    assert!(block < from.scale_count, "block {block} of {}", from.scale_count);
     let mut out = [s.splat(0.0); PAGE / LANES];
     for (i, out) in out.iter_mut().enumerate() {
-        // SAFETY: `scales` holds PAGE scales for each of `scale_count` blocks.
-        *out = unsafe { s.read_f16(from.scales.add((block * PAGE + i * LANES) * SCALE_BYTES)) };
+        *out = scales_at(s, from, block, i * LANES);
     }
     out
+}
+
+/// The scales of a block of components, for sixteen positions from `first` on.
+#[inline(always)]
+#[expect(unsafe_code, reason = "blocks of the cache are pointers")]
+pub(super) fn scales_at<S: Simd>(s: S, from: &Stored, block: usize, first: usize) -> S::V {
+    assert!(block < from.scale_count && first + LANES <= PAGE, "block {block} of {}", from.scale_count);
+    // SAFETY: `scales` holds PAGE scales for each of `scale_count` blocks.
+    unsafe { s.read_f16(from.scales.add((block * PAGE + first) * SCALE_BYTES)) }
 }
