@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hf2q_gguf::Bytes;
-use hf2q_plan::{Backend, BackendError, Limits, Plan, Program, Roofline};
+use hf2q_plan::{Backend, BackendError, Limits, Plan, Program, ProgramMemory, Roofline};
 
 use crate::compile::compile;
 use crate::isa::Isa;
@@ -76,5 +76,15 @@ impl Backend for CpuBackend {
     ) -> Result<Box<dyn Program>, BackendError> {
         let compiled = compile(&plan, weights, limits, self.pool.threads())?;
         Ok(Box::new(CpuProgram::new(plan, compiled, limits, (Arc::clone(&self.pool), self.isa))?))
+    }
+
+    fn memory(
+        &self,
+        plan: &Plan,
+        weights: Vec<Bytes>,
+        limits: &Limits,
+    ) -> Result<ProgramMemory, BackendError> {
+        let work = compile(plan, weights, limits, self.pool.threads())?.work_bytes();
+        Ok(ProgramMemory { caches: limits.cache_bytes(&plan.recording), work })
     }
 }

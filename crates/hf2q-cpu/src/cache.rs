@@ -171,6 +171,11 @@ impl CacheMemory {
         self.memory.pointer::<u8>(start, len)
     }
 
+    /// Bytes of all pages.
+    pub(crate) fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
     /// Copies one slot to another.
     #[expect(unsafe_code, reason = "blocks are pointers")]
     pub(crate) fn copy_slot(&mut self, from: usize, to: usize) {

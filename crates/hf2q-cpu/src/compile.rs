@@ -12,6 +12,7 @@ use crate::call::{Call, Operand};
 use crate::kernels::angles::{Angles, Pages, Rotation};
 use crate::kernels::expert_rows::ListRows;
 use crate::kernels::picks::GroupTable;
+use crate::kernels::quant_mat_mul::QuantRows;
 use crate::kernels::quantized::Quantize;
 use crate::lower::lower;
 use crate::memory::Place;
@@ -57,6 +58,14 @@ pub(crate) struct Compiled {
     pub(crate) product_rows: usize,
     /// Tokens that every embedding table has a row for.
     pub(crate) vocabulary: usize,
+}
+
+impl Compiled {
+    /// Bytes of activations, as they are and quantized, and of what lies beside them.
+    pub(crate) fn work_bytes(&self) -> usize {
+        let quantized = self.quantized.iter().map(|b| QuantRows::bytes_of(b.rows, b.n_in));
+        quantized.fold(self.arena_bytes, usize::saturating_add)
+    }
 }
 
 /// State of a compilation.

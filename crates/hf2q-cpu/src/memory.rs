@@ -40,6 +40,11 @@ impl Memory {
         Ok(Self { start, layout })
     }
 
+    /// Number of bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.layout.size()
+    }
+
     /// Checks bounds and alignment and returns the first of `len` values `at` bytes from the start.
     pub(crate) fn pointer<T: Plain>(&self, at: usize, len: usize) -> *mut T {
         let end = len.checked_mul(size_of::<T>()).and_then(|n| n.checked_add(at));

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use hf2q_plan::{
-    BackendError, GroupId, Limits, Observer, PAGE, Plan, Program, SlotMove, Step, StepError, TensorId,
-    TensorKind, Tensors, Timed, View,
+    BackendError, GroupId, Limits, Observer, PAGE, Plan, Program, ProgramMemory, SlotMove, Step, StepError,
+    TensorId, TensorKind, Tensors, Timed, View,
 };
 
 use crate::backend::NAME;
@@ -215,6 +215,13 @@ impl CpuProgram {
 }
 
 impl Program for CpuProgram {
+    fn memory(&self) -> Option<ProgramMemory> {
+        let Shared { arena, caches, quantized, .. } = &*self.shared;
+        let quantized: usize = quantized.iter().map(QuantRows::bytes).sum();
+        let caches = caches.iter().map(CacheMemory::bytes).sum();
+        Some(ProgramMemory { caches, work: arena.bytes() + quantized })
+    }
+
     fn run(&mut self, step: &Step, mut observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError> {
         let how = match observer.as_deref_mut().map(Observer::times) {
             None => Stages::Joined,

@@ -3,6 +3,7 @@
 use hf2q_plan::{Group, GroupId, NO_PAGE, PAGE, Program, Recording, SlotMove};
 
 use crate::error::EngineError;
+use crate::needs;
 use crate::options::{EngineOptions, WindowPolicy};
 use crate::pages::PagePool;
 use crate::prefix::PrefixTree;
@@ -25,12 +26,11 @@ pub(crate) struct KvCache {
 impl KvCache {
     pub(crate) fn new(recording: &Recording, options: EngineOptions) -> Result<Self, EngineError> {
         let groups = recording.groups.clone();
-        let of = |g: usize| recording.caches.iter().filter(move |c| c.group.index() == g);
-        let ids = (0..groups.len()).map(|g| of(g).map(|c| c.group).next()).collect();
-        let page_bytes: Vec<usize> =
-            (0..groups.len()).map(|g| of(g).map(hf2q_plan::Cache::page_bytes).sum()).collect();
-        let pages = options.pages(&groups, &page_bytes)?;
-        let pools = groups.iter().zip(&pages).map(|(g, &n)| PagePool::new(&g.name, n)).collect();
+        let id = |g| recording.caches.iter().map(|c| c.group).find(|id| id.index() == g);
+        let ids = (0..groups.len()).map(id).collect();
+        let needs = needs::groups(recording, options)?;
+        let page_bytes = needs.iter().map(|g| g.page_bytes).collect();
+        let pools = needs.iter().map(|g| PagePool::new(&g.name, g.pages)).collect();
         let tree = PrefixTree::new(groups.clone());
         let counts = CacheStats::default();
         Ok(Self { groups, ids, page_bytes, pools, tree, windows: options.cache.windows, counts })

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use hf2q_gguf::Bytes;
-use hf2q_plan::{Backend, GroupStep, Limits, NO_PAGE, Observer, Plan, Program, Row, Step};
+use hf2q_plan::{Backend, GroupStep, NO_PAGE, Observer, Plan, Program, ProgramMemory, Row, Step};
 
 use crate::cache::KvCache;
 use crate::error::EngineError;
+use crate::needs;
 use crate::options::EngineOptions;
 use crate::sequence::Sequence;
 use crate::stats::CacheStats;
@@ -78,11 +79,15 @@ impl Engine {
         options.check()?;
         let vocabulary = plan.recording.logits.width;
         let cache = KvCache::new(&plan.recording, options)?;
-        let limits =
-            Limits { max_rows: options.rows, max_logit_rows: options.logit_rows, pages: cache.pages() };
+        let limits = needs::limits(options, cache.pages());
         let program = backend.open(plan, weights, &limits)?;
         let sequences = (0..options.sequences).map(|_| None).collect();
         Ok(Self { program, cache, sequences, options, vocabulary })
+    }
+
+    /// What the backend has allocated beside the weights; `None` if it does not count it.
+    pub fn memory(&self) -> Option<ProgramMemory> {
+        self.program.memory()
     }
 
     /// Size of a logit row.

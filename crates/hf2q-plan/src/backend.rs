@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use hf2q_gguf::Bytes;
 
-use crate::plan::{NamedOp, Plan};
+use crate::plan::{NamedOp, Plan, Recording};
 use crate::step::{Step, StepError};
-use crate::tensor::{GroupId, TensorId};
+use crate::tensor::{Cache, GroupId, TensorId};
 
 /// How large the steps of a program may get, and how much cache it owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,17 @@ pub struct Limits {
     pub max_logit_rows: usize,
     /// Pages of each group's caches.
     pub pages: Vec<usize>,
+}
+
+impl Limits {
+    /// Bytes of all caches of a recording.
+    pub fn cache_bytes(&self, recording: &Recording) -> usize {
+        let bytes = |c: &Cache| {
+            let pages = self.pages.get(c.group.index()).copied().unwrap_or(0);
+            pages.saturating_mul(c.page_bytes())
+        };
+        recording.caches.iter().map(bytes).fold(0, usize::saturating_add)
+    }
 }
 
 /// Why a backend could not open or run a plan.
@@ -74,6 +85,15 @@ pub struct SlotMove {
     pub to: u32,
 }
 
+/// Memory of a program; the weights not counted, which lie where they were given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramMemory {
+    /// Bytes of all caches.
+    pub caches: usize,
+    /// Bytes of activations and of what is derived from them, at the largest step.
+    pub work: usize,
+}
+
 /// Something that can run plans.
 pub trait Backend: Send + Sync {
     /// Short name, for example `cpu`.
@@ -89,10 +109,30 @@ pub trait Backend: Send + Sync {
         weights: Vec<Bytes>,
         limits: &Limits,
     ) -> Result<Box<dyn Program>, BackendError>;
+
+    /// What a program would take of memory, without opening it. `weights` as for [`Backend::open`]; matrices are not read.
+    ///
+    /// # Errors
+    /// As [`Backend::open`], but for the memory itself.
+    fn memory(
+        &self,
+        plan: &Plan,
+        weights: Vec<Bytes>,
+        limits: &Limits,
+    ) -> Result<ProgramMemory, BackendError> {
+        let _ = weights;
+        let work = plan.arena(limits.max_rows, limits.max_logit_rows).bytes;
+        Ok(ProgramMemory { caches: limits.cache_bytes(&plan.recording), work })
+    }
 }
 
 /// A prepared plan with its caches.
 pub trait Program: Send {
+    /// What it has allocated; `None` if the backend does not count it.
+    fn memory(&self) -> Option<ProgramMemory> {
+        None
+    }
+
     /// Computes a step; returns its logits `[L, vocabulary]`. With an observer, every operation it wants is shown
     /// to it after its wave.
     fn run(&mut self, step: &Step, observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError>;

@@ -24,7 +24,9 @@ mod waves;
 
 pub use access::Access;
 pub use arena::{ALIGNMENT, Arena};
-pub use backend::{Backend, BackendError, Limits, Observer, Program, SlotMove, Tensors, Timed};
+pub use backend::{
+    Backend, BackendError, Limits, Observer, Program, ProgramMemory, SlotMove, Tensors, Timed,
+};
 pub use cost::{Cost, Roofline, StepSize};
 pub use error::PlanError;
 pub use fuse::Passes;

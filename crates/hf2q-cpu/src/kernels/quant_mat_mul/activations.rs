@@ -67,6 +67,17 @@ impl QuantRows {
         self.sums.resize(rows * n_in / 16);
     }
 
+    /// Bytes of `rows` rows of `n_in` values.
+    pub fn bytes_of(rows: usize, n_in: usize) -> usize {
+        let floats = n_in / GROUP * size_of::<f32>() + n_in / 16 * size_of::<i32>();
+        rows.saturating_mul(n_in + floats)
+    }
+
+    /// Bytes of all rows.
+    pub fn bytes(&self) -> usize {
+        self.codes.bytes() + self.scales.bytes() + self.sums.bytes()
+    }
+
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows

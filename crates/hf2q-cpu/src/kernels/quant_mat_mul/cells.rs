@@ -18,6 +18,11 @@ impl<T: Copy + Default> Cells<T> {
         self.0.resize_with(len, UnsafeCell::default);
     }
 
+    /// Bytes that are allocated.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<T>()
+    }
+
     /// A part to be read.
     pub(super) fn get(&self, range: Range<usize>) -> &[T] {
         let cells = &self.0[range];

@@ -1,0 +1,102 @@
+//! What an engine takes of memory, known before it is opened.
+
+use hf2q_gguf::Bytes;
+use hf2q_plan::{Backend, Cache, Limits, PAGE, Plan, Recording};
+
+use crate::error::EngineError;
+use crate::options::EngineOptions;
+
+/// What an engine takes of memory. Left out are what its state and the threads' buffers take: a few MiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Bytes of the plan's weights. Those of a mapped file count as memory because every token reads them.
+    pub weights: usize,
+    /// The caches by group of layers.
+    pub groups: Vec<GroupNeeds>,
+    /// Bytes of activations and of what is derived from them, at the largest step.
+    pub work: usize,
+}
+
+/// The caches of the layers that keep the same positions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupNeeds {
+    /// `global` or `sliding`.
+    pub name: String,
+    /// Positions that a row sees; `None`: all.
+    pub window: Option<u32>,
+    /// Layers with a cache.
+    pub layers: usize,
+    /// Bytes of a page of [`PAGE`] positions in all of them.
+    pub page_bytes: usize,
+    /// Pages that are allocated.
+    pub pages: usize,
+}
+
+impl GroupNeeds {
+    /// Bytes of all pages.
+    pub fn bytes(&self) -> usize {
+        self.pages.saturating_mul(self.page_bytes)
+    }
+
+    /// Bytes that a token takes.
+    pub fn token_bytes(&self) -> usize {
+        self.page_bytes / PAGE
+    }
+}
+
+impl Needs {
+    /// What [`crate::Engine::open`] would take with the same arguments. Nothing is allocated, and no matrix is read.
+    ///
+    /// # Errors
+    /// As [`crate::Engine::open`], but for the memory itself.
+    pub fn new(
+        backend: &dyn Backend,
+        plan: &Plan,
+        weights: Vec<Bytes>,
+        options: EngineOptions,
+    ) -> Result<Self, EngineError> {
+        options.check()?;
+        let groups = groups(&plan.recording, options)?;
+        let limits = limits(options, groups.iter().map(|g| g.pages).collect());
+        let bytes = weights.iter().map(|w| w.len()).sum();
+        let work = backend.memory(plan, weights, &limits)?.work;
+        Ok(Self { weights: bytes, groups, work })
+    }
+
+    /// Bytes of all caches.
+    pub fn caches(&self) -> usize {
+        self.groups.iter().map(GroupNeeds::bytes).fold(0, usize::saturating_add)
+    }
+
+    /// Bytes that a token takes in all layers; those of windowed layers are given back behind the window.
+    pub fn token_bytes(&self) -> usize {
+        self.groups.iter().map(GroupNeeds::token_bytes).sum()
+    }
+
+    /// All bytes.
+    pub fn total(&self) -> usize {
+        self.weights.saturating_add(self.caches()).saturating_add(self.work)
+    }
+}
+
+/// What a backend is opened with.
+pub(crate) fn limits(options: EngineOptions, pages: Vec<usize>) -> Limits {
+    Limits { max_rows: options.rows, max_logit_rows: options.logit_rows, pages }
+}
+
+/// The caches of a recording.
+pub(crate) fn groups(recording: &Recording, options: EngineOptions) -> Result<Vec<GroupNeeds>, EngineError> {
+    let of = |g: usize| recording.caches.iter().filter(move |c| c.group.index() == g);
+    let page_bytes: Vec<usize> =
+        (0..recording.groups.len()).map(|g| of(g).map(Cache::page_bytes).sum()).collect();
+    let pages = options.pages(&recording.groups, &page_bytes)?;
+    let sizes = page_bytes.into_iter().zip(pages).enumerate();
+    let needs = recording.groups.iter().zip(sizes).map(|(group, (g, (page_bytes, pages)))| GroupNeeds {
+        name: group.name.clone(),
+        window: group.window,
+        layers: of(g).count(),
+        page_bytes,
+        pages,
+    });
+    Ok(needs.collect())
+}
