@@ -183,7 +183,7 @@ fn sources(plan: &Plan) -> Vec<Source> {
     let mut all = Vec::new();
     for (i, op) in recording.ops.iter().enumerate() {
         if let Op::KvStore(o) = &op.op {
-            let named: [(&str, Option<View>); 2] = [("k", o.k.into()), ("v", Some(o.v))];
+            let named = [("k", o.k), ("v", Some(o.v))];
             for (side, view) in named.into_iter().filter_map(|(side, view)| Some((side, view?))) {
                 all.push(Source { name: format!("{}.{side}", op.name), op: i, view, cache: Some(o.cache) });
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use hf2q_engine::{Engine, LogitRows, SequenceId};
+use hf2q_engine::{Engine, EngineOptions, LogitRows, Needs, SequenceId};
 use hf2q_model::{Model, synthetic};
 use hf2q_observe::scattered_tokens;
 use hf2q_plan::{Backend, Passes, Plan};
@@ -25,9 +25,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let backend = engine_args.backend()?;
     let plan = Plan::compile(model.record(&engine_args.kv)?, Passes::ALL);
     let (plan, skipped) = plan.without(&args.skip).context("--skip")?;
-    let weights = model.weights_for(&plan.recording);
     let sizes = engine_args.sizes(&model, 1)?;
-    let mut engine = Engine::open(&backend, Arc::new(plan), weights, sizes)?;
+    let mut engine = open(&model, Arc::new(plan), (&backend, sizes))?;
     interrupt::install_once()?;
     let prompt = measure(&mut engine, args, args.prompt, prompt_time)?;
     let decode = measure(&mut engine, args, args.decode, decode_time)?;
@@ -54,6 +53,19 @@ pub(crate) fn subject(model: Option<&Path>, synthetic: Option<&str>) -> Result<(
         }
         (None, None) => bail!("give MODEL or --synthetic"),
     }
+}
+
+/// Opens a plan of the model, if there is memory for its caches and activations.
+pub(crate) fn open(
+    model: &Model,
+    plan: Arc<Plan>,
+    (backend, sizes): (&dyn Backend, EngineOptions),
+) -> Result<Engine> {
+    let weights = model.weights_for(&plan.recording);
+    let needs = Needs::new(backend, &plan, weights.clone(), sizes)?;
+    let needed = needs.caches().saturating_add(needs.work);
+    memory::check(&format!("a context of {} tokens", sizes.context), needed as u64)?;
+    Ok(Engine::open(backend, plan, weights, sizes)?)
 }
 
 type Phase = fn(&mut Engine, SequenceId, usize) -> Result<f64>;

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hf2q_cpu::CpuBackend;
-use hf2q_engine::Engine;
 use hf2q_gguf::write_file;
 use hf2q_observe::{By, Entry, Line, Phase, PhaseProfile, Profile, Workload, profile};
 use hf2q_plan::{Backend, Cost, Passes, Plan, Roofline};
 use serde_json::{Value, json};
 
-use super::bench::subject;
+use super::bench::{open, subject};
 use crate::args::ProfileArgs;
 use crate::{interrupt, memory, terminal};
 
@@ -35,9 +34,8 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     engine_args.context = Some(engine_args.context.unwrap_or(0).max(work.context()));
     let backend = engine_args.backend()?;
     let plan = Arc::new(Plan::compile(model.record(&engine_args.kv)?, Passes::ALL));
-    let weights = model.weights_for(&plan.recording);
     let sizes = engine_args.sizes(&model, 1)?;
-    let mut engine = Engine::open(&backend, Arc::clone(&plan), weights, sizes)?;
+    let mut engine = open(&model, Arc::clone(&plan), (&backend, sizes))?;
     interrupt::install_once()?;
     let roofline = roofline(&backend)?;
     let profile = profile(&mut engine, (plan, roofline), work, &mut || !interrupt::pressed())?;

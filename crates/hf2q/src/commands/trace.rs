@@ -23,8 +23,11 @@ pub(crate) fn run(args: &TraceArgs) -> Result<()> {
         check_output(args, output, &gguf)?;
     }
     let prompt = prompt(args, &gguf)?;
-    let model = load::model(&gguf)?;
     let steps = args.steps.clone().unwrap_or_else(Steps::all);
+    if steps.rows(prompt.len(), args.engine.chunk) == 0 {
+        bail!("--steps {steps}: the text has no such steps");
+    }
+    let model = load::model(&gguf)?;
     // Rows whose logits nobody wants are looked at too.
     let options = RecordOptions { all_rows: true, ..args.engine.kv };
     let passes = if args.no_fusion { Passes::NONE } else { Passes::ALL };
@@ -35,9 +38,6 @@ pub(crate) fn run(args: &TraceArgs) -> Result<()> {
     interrupt::install_once()?;
     let traced = trace(&mut engine, &mut tracer, (&prompt, &steps), &mut || !interrupt::pressed())?;
     let Some(traced) = traced else { bail!("stopped; nothing was written") };
-    if traced.is_empty() {
-        bail!("--steps {steps}: the text has no such steps");
-    }
     if let Some(output) = &args.output {
         write(args, output, (&tracer, &traced))?;
     }

@@ -15,6 +15,10 @@ mod hub;
 #[cfg(test)]
 mod imatrix;
 #[cfg(test)]
+mod profile;
+#[cfg(test)]
 mod support;
+#[cfg(test)]
+mod trace;
 #[cfg(test)]
 mod verify;
