@@ -54,6 +54,8 @@ pub(crate) struct Compiled {
     pub(crate) places: Vec<Option<usize>>,
     pub(crate) arena_bytes: usize,
     pub(crate) quantized: Vec<QuantBuffer>,
+    /// Bytes of the angles of cached positions.
+    pub(crate) table_bytes: usize,
     /// Rows of the largest matrix product.
     pub(crate) product_rows: usize,
     /// Tokens that every embedding table has a row for.
@@ -64,7 +66,7 @@ impl Compiled {
     /// Bytes of activations, as they are and quantized, and of what lies beside them.
     pub(crate) fn work_bytes(&self) -> usize {
         let quantized = self.quantized.iter().map(|b| QuantRows::bytes_of(b.rows, b.n_in));
-        quantized.fold(self.arena_bytes, usize::saturating_add)
+        quantized.fold(self.arena_bytes + self.table_bytes, usize::saturating_add)
     }
 }
 
@@ -115,6 +117,7 @@ pub(crate) fn compile(
             places: arena.offsets,
             arena_bytes: arena.bytes,
             quantized: Vec::new(),
+            table_bytes: 0,
             product_rows: limits.max_rows,
             vocabulary: vocabulary(recording),
         },
@@ -258,6 +261,7 @@ impl Compiler<'_> {
         }
         let most = self.limits.pages.iter().copied().max().unwrap_or(0);
         let pages = Arc::new(Pages::new(self.rotation(rope)?, most));
+        self.out.table_bytes += pages.bytes();
         self.pages.push((*rope, Arc::clone(&pages)));
         Ok(pages)
     }

@@ -80,6 +80,8 @@ pub(crate) struct CpuProgram {
     purposes: Vec<Purpose>,
     places: Vec<Option<usize>>,
     vocabulary: usize,
+    /// Bytes of tables that calls hold.
+    table_bytes: usize,
     /// Logits, where they are a part of a wider activation.
     copied: Vec<f32>,
 }
@@ -118,6 +120,7 @@ impl CpuProgram {
             purposes: compiled.purposes,
             places: compiled.places,
             vocabulary: compiled.vocabulary,
+            table_bytes: compiled.table_bytes,
             copied: Vec::new(),
             plan,
         })
@@ -219,7 +222,7 @@ impl Program for CpuProgram {
         let Shared { arena, caches, quantized, .. } = &*self.shared;
         let quantized: usize = quantized.iter().map(QuantRows::bytes).sum();
         let caches = caches.iter().map(CacheMemory::bytes).sum();
-        Some(ProgramMemory { caches, work: arena.bytes() + quantized })
+        Some(ProgramMemory { caches, work: arena.bytes() + quantized + self.table_bytes })
     }
 
     fn run(&mut self, step: &Step, mut observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError> {

@@ -81,6 +81,11 @@ impl Pages {
         Self { rotation, first }
     }
 
+    /// Bytes of what is kept.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.first)
+    }
+
     /// Pairs that turn: the first ones.
     pub(crate) fn pairs(&self) -> usize {
         self.rotation.pairs()
