@@ -39,7 +39,7 @@ pub fn read_chunk(
 }
 
 /// What a step says went wrong explains more than that its sequence cannot be removed after that.
-fn first_error<T>(
+pub(crate) fn first_error<T>(
     result: Result<T, ObserveError>,
     removed: Result<(), EngineError>,
 ) -> Result<T, ObserveError> {

@@ -54,6 +54,18 @@ pub enum ObserveError {
         /// What the format does not take.
         why: String,
     },
+    /// A text too short for what is to be planted in it.
+    #[error(
+        "a text of {length} tokens has no room for {facts} facts, a question and lines between them: at least {least} are needed; give larger --lengths or fewer --depths"
+    )]
+    Haystack {
+        /// Tokens that were asked for.
+        length: usize,
+        /// What is to be planted.
+        facts: usize,
+        /// Fewest tokens.
+        least: usize,
+    },
     /// What was measured fits no importance file.
     #[error(transparent)]
     Importance(#[from] ImportanceError),

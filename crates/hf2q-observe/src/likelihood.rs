@@ -73,6 +73,17 @@ pub(crate) fn log_sum(logits: &[f32]) -> f64 {
     sum.ln() + max
 }
 
+/// The most likely token: of several the first.
+pub(crate) fn best(logits: &[f32]) -> usize {
+    let mut best = 0;
+    for (i, &l) in logits.iter().enumerate() {
+        if l > logits[best] || logits[best].is_nan() {
+            best = i;
+        }
+    }
+    best
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +114,17 @@ mod tests {
         let mut l = Likelihood::default();
         l.add(&[1.0, 2.0], &[0]);
         assert_eq!(l.error(), None);
+    }
+
+    #[test]
+    fn the_first_of_the_most_likely_is_the_best() {
+        for (logits, expected) in [
+            (vec![1.0, 5.0, 5.0], 1),
+            (vec![f32::NAN, -3.0, -2.0], 2),
+            (vec![7.0], 0),
+            (vec![f32::NAN, f32::NAN], 1),
+        ] {
+            assert_eq!(best(&logits), expected, "{logits:?}");
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! What was typed.
 
+mod compare;
 mod convert;
 mod gguf;
 mod imatrix;
+mod needle;
+mod perplexity;
 mod profile;
 mod trace;
 mod verify;
@@ -15,9 +18,12 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hf2q_model::RecordOptions;
 
+pub(crate) use compare::CompareArgs;
 pub(crate) use convert::ConvertArgs;
 pub(crate) use gguf::{EditArgs, GetArgs, GgufAction, GgufArgs, SetArgs, TemplateArgs, UnsetArgs};
 pub(crate) use imatrix::ImatrixArgs;
+pub(crate) use needle::NeedleArgs;
+pub(crate) use perplexity::PerplexityArgs;
 pub(crate) use profile::ProfileArgs;
 pub(crate) use trace::TraceArgs;
 pub(crate) use verify::VerifyArgs;
@@ -77,6 +83,10 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Measure how well a model predicts a text file
     Perplexity(PerplexityArgs),
+    /// Compare cache formats, models or settings by what they predict: divergence, agreement, attention by layer
+    Compare(CompareArgs),
+    /// Ask for facts that are planted in long texts, at several depths
+    Needle(NeedleArgs),
     /// Measure on texts which columns of a model's weights matter most, for quantization
     Imatrix(ImatrixArgs),
     /// Print a completion script for a shell
@@ -298,23 +308,6 @@ pub(crate) struct BenchArgs {
     /// the model's numbers are wrong then, the time is what counts; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub(crate) skip: Vec<String>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) engine: EngineArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct PerplexityArgs {
-    #[arg(help = MODEL_HELP)]
-    pub(crate) model: PathBuf,
-    /// The text file
-    pub(crate) file: PathBuf,
-    /// Tokens of a chunk; each chunk starts anew, after the beginning-of-text token if the vocabulary has one, and all its
-    /// tokens count (llama-perplexity counts the second half only)
-    #[arg(long, default_value_t = 511, value_parser = number(1..=MOST))]
-    pub(crate) tokens: usize,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -64,6 +64,8 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Profile(args) => commands::profile::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
         Command::Perplexity(args) => commands::perplexity::run(&args),
+        Command::Compare(args) => commands::compare::run(&args),
+        Command::Needle(args) => commands::needle::run(&args),
         Command::Imatrix(args) => commands::imatrix::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     }

@@ -68,12 +68,32 @@ pub(crate) fn download_bar(total: u64) -> ProgressBar {
     bar(total, "{bar:20} {bytes}/{total_bytes}  {wide_msg}")
 }
 
+/// A progress bar over things that are counted.
+pub(crate) fn counting_bar(total: usize, what: &str) -> ProgressBar {
+    bar(total as u64, &format!("{{bar:20}} {{pos}}/{{len}} {what}  {{wide_msg}}"))
+}
+
 fn bar(total: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(total);
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
     bar
+}
+
+/// Writes rows in columns of equal width: the first `texts` of them begin on the left, the others end on the right.
+pub(crate) fn print_table(rows: &[Vec<String>], texts: usize) -> Result<()> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |c: usize| rows.iter().filter_map(|r| r.get(c)).map(|t| t.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(c, (text, &width))| match c < texts {
+            true => format!("{text:width$}"),
+            false => format!("{text:>width$}"),
+        });
+        print_line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
 }
 
 /// Bytes in a unit that fits.

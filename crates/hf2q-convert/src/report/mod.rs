@@ -1,4 +1,5 @@
-//! One page that shows what a conversion did: an HTML file by itself, without scripts and links to elsewhere.
+//! One page that shows what a conversion did: an HTML file by itself, without scripts and links to elsewhere. What
+//! other pages need to look the same is public.
 
 mod errors;
 mod grid;
@@ -11,8 +12,9 @@ mod text;
 use hf2q_arch::Config;
 
 use crate::record::Record;
+pub use summary::tile;
 use tensors::Tensors;
-use text::escape;
+pub use text::{bytes, count, duration, escape, plural};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -54,13 +56,17 @@ pub fn html(report: &Report<'_>) -> String {
         lists::exceptions(report.records),
         lists::all(report.records),
     ];
-    let title = escape(&format!("{} as {}", report.name, report.recipe));
-    let palette = palette::rules(&tensors.types());
+    let title = format!("{} as {}", report.name, report.recipe);
+    page(&title, &palette::rules(&tensors.types()), &sections.concat())
+}
+
+/// A page by itself in the style of all pages: `title` is text, `rules` are more style rules, `body` is markup.
+pub fn page(title: &str, rules: &str, body: &str) -> String {
+    let title = escape(title);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}{palette}</style>\n</head>\n<body>\n<main>\n{}</main>\n</body>\n</html>\n",
-        sections.concat()
+         <title>{title}</title>\n<style>\n{STYLE}{rules}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n"
     )
 }

@@ -55,7 +55,8 @@ fn outputs(paths: &[String]) -> String {
     }
 }
 
-fn tile(label: &str, value: &str, detail: &str) -> String {
+/// A number in a box of its own. All three are markup.
+pub fn tile(label: &str, value: &str, detail: &str) -> String {
     format!(
         "<div class=\"tile\"><h2>{label}</h2><p class=\"value\">{value}</p><p class=\"detail\">{detail}</p></div>\n"
     )

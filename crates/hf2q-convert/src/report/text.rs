@@ -2,7 +2,7 @@
 
 /// Text that cannot become markup, in an element or in a quoted attribute. Characters that steer what is around them
 /// (controls, and those that turn the direction of writing) are shown by their numbers.
-pub(super) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -22,7 +22,7 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// Bytes in a unit that fits, which stays on the line of its number.
-pub(super) fn bytes(n: u64) -> String {
+pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = n as f64;
     let mut unit = 0;
@@ -38,7 +38,7 @@ pub(super) fn bytes(n: u64) -> String {
 }
 
 /// A large number in a unit that fits.
-pub(super) fn count(n: u64) -> String {
+pub fn count(n: u64) -> String {
     match n {
         0..10_000 => n.to_string(),
         10_000..1_000_000 => format!("{:.1} thousand", n as f64 / 1e3),
@@ -48,7 +48,7 @@ pub(super) fn count(n: u64) -> String {
 }
 
 /// A duration for people.
-pub(super) fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     if !(0.0..1e9).contains(&seconds) {
         return "unknown".to_owned();
     }
@@ -88,7 +88,7 @@ pub(super) fn shape(shape: &[u64]) -> String {
 }
 
 /// `1 tensor`, `2 tensors`.
-pub(super) fn plural(n: usize, what: &str) -> String {
+pub fn plural(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use crate::likelihood::log_sum;
+use crate::likelihood::{best, log_sum};
 
 /// What is known of a row of the side that others are measured by.
 #[derive(Clone, Copy, Debug)]
@@ -72,17 +72,6 @@ fn distance(row: &Row, (a, b): (&[f32], &[f32]), target: u32) -> Distance {
     }
 }
 
-/// The most likely token: of several the first.
-pub(super) fn best(logits: &[f32]) -> usize {
-    let mut best = 0;
-    for (i, &l) in logits.iter().enumerate() {
-        if l > logits[best] || logits[best].is_nan() {
-            best = i;
-        }
-    }
-    best
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,17 +108,5 @@ mod tests {
         // A token that is impossible on one side only.
         assert_eq!(one(&a, &[1.0, f32::NEG_INFINITY, 3.0]).kl, f64::INFINITY);
         assert!(one(&[1.0, f32::NEG_INFINITY, 3.0], &a).kl.is_finite());
-    }
-
-    #[test]
-    fn the_first_of_the_most_likely_is_the_best() {
-        for (logits, expected) in [
-            (vec![1.0, 5.0, 5.0], 1),
-            (vec![f32::NAN, -3.0, -2.0], 2),
-            (vec![7.0], 0),
-            (vec![f32::NAN, f32::NAN], 1),
-        ] {
-            assert_eq!(best(&logits), expected, "{logits:?}");
-        }
     }
 }

@@ -6,10 +6,10 @@
 
 use hf2q_engine::LogitRows;
 
-use super::divergence::best;
 use super::side::Opened;
 use super::{Comparer, GoOn};
 use crate::error::ObserveError;
+use crate::likelihood::best;
 
 /// One run of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

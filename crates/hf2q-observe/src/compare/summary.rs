@@ -127,6 +127,13 @@ pub struct Greedy {
     pub same: Vec<Option<usize>>,
 }
 
+impl Compared {
+    /// The layer with the least mean cosine; `None` where there is none.
+    pub fn least_cosine(&self) -> Option<&LayerCosine> {
+        self.layers.as_ref()?.iter().min_by(|a, b| a.mean.total_cmp(&b.mean))
+    }
+}
+
 impl Greedy {
     /// The middle of the numbers of equal tokens, the later of two; `None`: the run there never differs.
     pub fn median(&self) -> Option<usize> {

@@ -48,8 +48,7 @@ impl fmt::Display for Failure {
 impl Thresholds {
     /// The limits that a candidate does not keep. What is no number keeps none.
     pub fn failures(&self, c: &Compared) -> Vec<Failure> {
-        let least = c.layers.as_ref().and_then(|l| l.iter().min_by(|a, b| a.mean.total_cmp(&b.mean)));
-        let (cosine, layer) = match least {
+        let (cosine, layer) = match c.least_cosine() {
             Some(layer) => (layer.mean, format!("cosine of {}", layer.op)),
             None => (f64::NAN, "cosine (the models have different layers)".to_owned()),
         };

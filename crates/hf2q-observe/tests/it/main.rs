@@ -3,6 +3,12 @@
 #[cfg(test)]
 mod collecting;
 #[cfg(test)]
+mod comparing;
+#[cfg(test)]
+mod needles;
+#[cfg(test)]
+mod pages;
+#[cfg(test)]
 mod profiling;
 #[cfg(test)]
 mod reading;
@@ -12,3 +18,5 @@ mod skipping;
 mod support;
 #[cfg(test)]
 mod tracing;
+#[cfg(test)]
+mod windows;

@@ -119,7 +119,7 @@ fn chunks<'a>(args: &ImatrixArgs, ids: &'a [u32]) -> Result<Vec<&'a [u32]>> {
 }
 
 /// The token that a text of this model starts with.
-fn start_of_text(tokenizer: &Tokenizer) -> Option<u32> {
+pub(super) fn start_of_text(tokenizer: &Tokenizer) -> Option<u32> {
     let ends = tokenizer.encode_prompt("", Specials::AsText);
     tokenizer.bos().filter(|bos| ends.first() == Some(bos))
 }
@@ -159,15 +159,15 @@ fn read(
 }
 
 /// A bar where a person looks, else a line now and then.
-struct Progress {
-    bar: ProgressBar,
+pub(super) struct Progress {
+    pub(super) bar: ProgressBar,
     started: Instant,
     noted: Instant,
     tokens: usize,
 }
 
 impl Progress {
-    fn new(chunks: usize) -> Self {
+    pub(super) fn new(chunks: usize) -> Self {
         let bar = ProgressBar::new(chunks as u64);
         if let Ok(style) = ProgressStyle::with_template("{bar:20} {pos}/{len} chunks  {wide_msg}") {
             bar.set_style(style);
@@ -176,7 +176,7 @@ impl Progress {
         Self { bar, started: Instant::now(), noted: Instant::now(), tokens: 0 }
     }
 
-    fn advance(&mut self, tokens: usize, likelihood: &Likelihood) {
+    pub(super) fn advance(&mut self, tokens: usize, likelihood: &Likelihood) {
         self.tokens += tokens;
         let (done, all) = (self.bar.position() + 1, self.bar.length().unwrap_or(0));
         let seconds = self.started.elapsed().as_secs_f64();

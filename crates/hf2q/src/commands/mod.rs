@@ -2,12 +2,14 @@
 
 pub(crate) mod bench;
 pub(crate) mod chat;
+pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod convert;
 pub(crate) mod demo;
 pub(crate) mod gguf;
 pub(crate) mod imatrix;
 pub(crate) mod inspect;
+pub(crate) mod needle;
 pub(crate) mod perplexity;
 pub(crate) mod plan;
 pub(crate) mod profile;

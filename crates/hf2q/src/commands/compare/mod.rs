@@ -1,0 +1,225 @@
+//! `hf2q compare`.
+
+mod json;
+mod print;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use hf2q_engine::{CacheOptions, Engine, EngineOptions, WindowPolicy};
+use hf2q_gguf::{Gguf, same_file};
+use hf2q_model::{Model, RecordOptions};
+use hf2q_observe::report::{Page, html};
+use hf2q_observe::{Comparer, Comparison, Failure, Likelihood, Side, Thresholds};
+use hf2q_plan::{Backend, Passes, Plan};
+use hf2q_text::{Specials, Tokenizer};
+
+use super::imatrix::{Progress, start_of_text};
+use crate::args::{CompareArgs, EngineArgs};
+use crate::{interrupt, load, terminal};
+
+/// Chunk where the models have a longer context.
+const CONTEXT: usize = 2048;
+
+/// Tokens of greedy runs.
+const GREEDY: usize = 32;
+
+/// Logits that a program holds at the same time, at most [`LOGIT_ROWS`] rows of them.
+const LOGITS: usize = 1 << 23;
+const LOGIT_ROWS: usize = 64;
+
+/// What is compared, and how it is read.
+struct Setup {
+    tokenizer: Tokenizer,
+    models: [Option<Model>; 2],
+    context: usize,
+    greedy: usize,
+    candidates: Vec<RecordOptions>,
+}
+
+pub(crate) fn run(args: &CompareArgs) -> Result<()> {
+    let started = Instant::now();
+    let a = load::open(&args.model)?;
+    let b = args.other.as_deref().map(load::open).transpose()?;
+    check_page(args, &a, b.as_ref())?;
+    let text = std::fs::read_to_string(&args.text).with_context(|| args.text.display().to_string())?;
+    let setup = Setup::new(args, &a, b.as_ref())?;
+    let ids = setup.tokenizer.encode_prompt(text.strip_suffix('\n').unwrap_or(&text), Specials::AsText);
+    let chunks: Vec<&[u32]> =
+        ids.chunks_exact(setup.context).take(args.chunks.unwrap_or(usize::MAX)).collect();
+    if chunks.is_empty() {
+        bail!(
+            "{} has {} tokens, less than a chunk of {}; give a longer text or a smaller --context",
+            args.text.display(),
+            ids.len(),
+            setup.context
+        );
+    }
+    let comparer = setup.comparer(args)?;
+    interrupt::install_once()?;
+    let comparison = read(args, &setup, comparer, &chunks)?;
+    let limits = thresholds(args);
+    let failures: Vec<Failure> = comparison.candidates.iter().flat_map(|c| limits.failures(c)).collect();
+    if let Some(page) = &args.html {
+        let facts = facts(args, &setup);
+        let seconds = started.elapsed().as_secs_f64();
+        let page_text = html(&Page { facts: &facts, comparison: &comparison, failures: &failures, seconds });
+        interrupt::tidily(|| hf2q_gguf::write_file(page, page_text.as_bytes()))?;
+    }
+    if args.json {
+        terminal::print_line(&serde_json::to_string_pretty(&json::json(args, &setup, (&comparison, &failures)))?)?;
+    } else {
+        print::print(args, &setup, &comparison)?;
+    }
+    match &failures[..] {
+        [] => Ok(()),
+        failures => bail!("{}", failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")),
+    }
+}
+
+fn thresholds(args: &CompareArgs) -> Thresholds {
+    let limits = &args.limits;
+    Thresholds {
+        max_kl: limits.max_kl,
+        max_kl_p99: limits.max_kl_p99,
+        min_top1: limits.min_top1,
+        max_ppl_ratio: limits.max_ppl_ratio,
+        min_cosine: limits.min_cosine,
+    }
+}
+
+/// Said before the work, not after it.
+fn check_page(args: &CompareArgs, a: &Gguf, b: Option<&Gguf>) -> Result<()> {
+    let Some(page) = &args.html else { return Ok(()) };
+    let inputs = a.paths().iter().chain(b.into_iter().flat_map(Gguf::paths)).chain([&args.text]);
+    if inputs.into_iter().any(|input: &PathBuf| same_file(input, page)) {
+        bail!("--html {} is an input; choose another name", page.display());
+    }
+    if page.exists() && !page.is_file() {
+        bail!("--html {} is no file that could be replaced", page.display());
+    }
+    if page.exists() && !args.force {
+        bail!("{} exists already; --force replaces it", page.display());
+    }
+    let folder = page.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        bail!("--html {}: there is no folder {}", page.display(), folder.display());
+    }
+    Ok(())
+}
+
+impl Setup {
+    fn new(args: &CompareArgs, a: &Gguf, b: Option<&Gguf>) -> Result<Self> {
+        if b.is_none() && args.b_kv.is_empty() && args.b_threads.is_none() && args.b_isa.is_none() {
+            bail!("there is nothing to compare: give a second model, --b-kv, --b-threads or --b-isa");
+        }
+        let tokenizer = Tokenizer::from_metadata(a.metadata())?;
+        let models = [Some(load::model(a)?), b.map(load::model).transpose()?];
+        if let Some(b) = b {
+            same_tokens(&tokenizer, &Tokenizer::from_metadata(b.metadata())?)?;
+        }
+        let contexts = models.iter().flatten().map(|m| m.config().context_length);
+        let context = args.context.unwrap_or_else(|| contexts.fold(CONTEXT, usize::min));
+        let (half, room) = (context / 2, context - context / 2);
+        let greedy = args.greedy.unwrap_or(GREEDY.min(room));
+        if greedy > room {
+            bail!("--greedy {greedy} after {half} tokens is more than a context of {context}; at most {room} fit");
+        }
+        let candidates = if args.b_kv.is_empty() { vec![args.a_kv] } else { args.b_kv.clone() };
+        Ok(Self { tokenizer, models, context, greedy, candidates })
+    }
+
+    fn comparer(&self, args: &CompareArgs) -> Result<Comparer> {
+        let [Some(a), b] = &self.models else { bail!("a model is always there") };
+        let one = |threads, kv, isa| EngineArgs { threads, context: Some(self.context), chunk: args.chunk, kv, isa };
+        let name = format!("{}, cache {}", file_name(&args.model), args.a_kv);
+        let reference = one(args.a_threads, args.a_kv, args.a_isa);
+        let reference = side(name, a, (&reference, &reference.backend()?))?;
+        let candidate = |args_b: &EngineArgs| one(args_b.threads, args_b.kv, args_b.isa);
+        let shared = one(args.b_threads, args.a_kv, args.b_isa);
+        let backend = shared.backend()?;
+        let sides = self.candidates.iter().map(|&kv| {
+            let engine = EngineArgs { kv, ..candidate(&shared) };
+            side(candidate_name(args, kv), b.as_ref().unwrap_or(a), (&engine, &backend))
+        });
+        Ok(Comparer::new(reference, sides.collect::<Result<_>>()?)?)
+    }
+}
+
+/// What tells a candidate from the others and from the reference.
+fn candidate_name(args: &CompareArgs, kv: RecordOptions) -> String {
+    let mut parts: Vec<String> = args.other.iter().map(|path| file_name(path)).collect();
+    parts.push(kv.to_string());
+    parts.extend(args.b_threads.map(|n| format!("{n} threads")));
+    parts.extend(args.b_isa.map(|isa| format!("{isa:?}").to_lowercase()));
+    parts.join(", ")
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
+    terminal::safe(&name)
+}
+
+/// Opens a program. Weights are views of the mapped file.
+fn side(name: String, model: &Model, (args, backend): (&EngineArgs, &dyn Backend)) -> Result<Side> {
+    let recording = model.record(&args.kv)?;
+    let weights = model.weights_for(&recording);
+    let plan = Arc::new(Plan::compile(recording, Passes::ALL));
+    let logit_rows = (LOGITS / plan.recording.logits.width.max(1)).clamp(1, LOGIT_ROWS);
+    // The end of a chunk's first half, where greedy runs begin, and its own end.
+    let cache = CacheOptions { windows: WindowPolicy::Drop { ends: 2 }, ..CacheOptions::default() };
+    let sizes = EngineOptions { cache, ..args.sizes(model, logit_rows)? };
+    let engine = Engine::open(backend, Arc::clone(&plan), weights, sizes)?;
+    Ok(Side { name, engine, plan })
+}
+
+/// Distributions can be compared only over the same tokens.
+fn same_tokens(a: &Tokenizer, b: &Tokenizer) -> Result<()> {
+    if a.vocab_len() != b.vocab_len() {
+        bail!(
+            "A has a vocabulary of {} tokens and B one of {}: only models with the same tokens can be compared",
+            a.vocab_len(),
+            b.vocab_len()
+        );
+    }
+    let ids = 0..u32::try_from(a.vocab_len())?;
+    match ids.into_iter().find(|&id| a.token_bytes(id) != b.token_bytes(id)) {
+        None => Ok(()),
+        Some(id) => bail!(
+            "token {id} is {:?} in A and {:?} in B: only models with the same tokens can be compared",
+            a.token_text(id),
+            b.token_text(id)
+        ),
+    }
+}
+
+fn read(args: &CompareArgs, setup: &Setup, mut comparer: Comparer, chunks: &[&[u32]]) -> Result<Comparison> {
+    let bos = start_of_text(&setup.tokenizer);
+    let prompts = args.prompts.min(chunks.len());
+    let with_run: Vec<usize> = (0..prompts).map(|i| i * chunks.len() / prompts).collect();
+    let mut progress = Progress::new(chunks.len());
+    let go_on = &mut || !interrupt::pressed();
+    for (i, chunk) in chunks.iter().enumerate() {
+        let mut whole = comparer.chunk(chunk, bos, go_on)?;
+        if whole && with_run.contains(&i) {
+            let run = (setup.greedy, setup.tokenizer.stop_ids());
+            whole = comparer.greedy((chunk, bos), run, go_on)?;
+        }
+        if !whole {
+            progress.bar.finish_and_clear();
+            bail!("stopped after {i} of {} chunks", chunks.len());
+        }
+        progress.advance(chunk.len(), &Likelihood::default());
+    }
+    progress.bar.finish_and_clear();
+    Ok(comparer.finish())
+}
+
+/// What was read, and how, for people.
+fn facts(args: &CompareArgs, setup: &Setup) -> Vec<String> {
+    let mut facts = vec![format!("text {}", args.text.display()), format!("chunks of {} tokens", setup.context)];
+    facts.extend(args.other.as_ref().map(|other| format!("measured: {}", file_name(other))));
+    facts
+}

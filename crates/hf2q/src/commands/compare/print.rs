@@ -1,0 +1,82 @@
+//! The comparison as a table.
+
+use anyhow::Result;
+use hf2q_observe::{Compared, Comparison, Greedy};
+
+use super::Setup;
+use crate::args::CompareArgs;
+use crate::terminal;
+
+pub(super) fn print(args: &CompareArgs, setup: &Setup, found: &Comparison) -> Result<()> {
+    let reference = &found.reference;
+    let likelihood = reference.likelihood;
+    let error = likelihood.error().map(|e| format!(" +/- {e:.4}")).unwrap_or_default();
+    let name = terminal::safe(&reference.name);
+    let chunks = if found.chunks == 1 { "1 chunk".to_owned() } else { format!("{} chunks", found.chunks) };
+    terminal::print_line(&format!(
+        "{name}: perplexity {:.4}{error}\n{}: {} tokens scored in {chunks} of {}\n",
+        likelihood.perplexity(),
+        args.text.display(),
+        likelihood.tokens,
+        setup.context
+    ))?;
+    let head = ["", "bits", "B/token", "KL mean", "KL p99", "KL max", "top-1", "ppl ratio", "cosine", "in"];
+    let mut table = vec![head.map(str::to_owned).to_vec()];
+    table.extend(found.candidates.iter().map(row));
+    terminal::print_table(&table, 1)?;
+    for c in &found.candidates {
+        if c.not_finite > 0 {
+            let name = terminal::safe(&c.measured.name);
+            terminal::print_line(&format!("{name}: {} tokens have logits that are not finite", c.not_finite))?;
+        }
+    }
+    print_runs(found)?;
+    terminal::print_line(
+        "\nbits: of a component of a key or value; KL in nats; cosine: of attention outputs, in the layer where it is least",
+    )
+}
+
+fn row(c: &Compared) -> Vec<String> {
+    let (cosine, layer) = match c.least_cosine() {
+        Some(l) => (format!("{:.6}", l.mean), l.op.split('.').next().unwrap_or(&l.op).to_owned()),
+        None => ("-".to_owned(), "-".to_owned()),
+    };
+    vec![
+        terminal::safe(&c.measured.name),
+        format!("{:.2}", c.measured.cache.bits_per_element),
+        format!("{:.0}", c.measured.cache.bytes_per_token),
+        divergence(c.kl.mean),
+        divergence(c.kl.p99),
+        divergence(c.kl.max),
+        format!("{:.2} %", 100.0 * c.same_top),
+        format!("{:.4}", c.ratio),
+        cosine,
+        layer,
+    ]
+}
+
+/// Four digits that count, down to what single precision leaves.
+fn divergence(kl: f64) -> String {
+    match kl {
+        0.0 => "0".to_owned(),
+        kl if kl < 1e-3 => format!("{kl:.2e}"),
+        kl => format!("{kl:.5}"),
+    }
+}
+
+fn print_runs(found: &Comparison) -> Result<()> {
+    let with_runs: Vec<(&Compared, &Greedy)> =
+        found.candidates.iter().filter_map(|c| Some((c, c.greedy.as_ref()?))).collect();
+    let Some((_, first)) = with_runs.first() else { return Ok(()) };
+    let longest = first.lengths.iter().max().copied().unwrap_or(0);
+    let count = first.lengths.len();
+    terminal::print_line(&format!("\ngreedy runs: {count} of at most {longest} tokens; tokens before the first other one"))?;
+    let head = ["", "median", "least", "never differs"];
+    let mut table = vec![head.map(str::to_owned).to_vec()];
+    let tokens = |n: Option<usize>| n.map_or("never".to_owned(), |n| n.to_string());
+    table.extend(with_runs.iter().map(|(c, g)| {
+        let name = terminal::safe(&c.measured.name);
+        vec![name, tokens(g.median()), tokens(g.least()), format!("{:.0} %", 100.0 * g.never())]
+    }));
+    terminal::print_table(&table, 1)
+}

@@ -1,0 +1,189 @@
+//! `hf2q needle`.
+
+use anyhow::{Context, Result, bail};
+use hf2q_engine::{CacheOptions, Engine, EngineOptions, WindowPolicy};
+use hf2q_model::Model;
+use hf2q_observe::{Answer, Haystack, MOST_FACTS, Question, Recipe};
+use hf2q_plan::PAGE;
+use hf2q_text::{Specials, Tokenizer};
+use serde_json::json;
+
+use super::imatrix::start_of_text;
+use crate::args::{EngineArgs, NeedleArgs};
+use crate::{interrupt, load, terminal};
+
+/// Rows whose logits are held at the same time: those of an answer.
+const LOGIT_ROWS: usize = 16;
+
+/// Longest text that is not asked for.
+const DEFAULT_LENGTHS: [usize; 4] = [512, 1024, 2048, 4096];
+
+/// A question and what each cache made of it.
+struct Asked {
+    length: usize,
+    seed: u64,
+    question: Question,
+    /// One for each of `--kv`.
+    answers: Vec<Answer>,
+}
+
+pub(crate) fn run(args: &NeedleArgs) -> Result<()> {
+    if args.depths.len() > MOST_FACTS {
+        bail!("--depths are {}, at most {MOST_FACTS} are accepted", args.depths.len());
+    }
+    let lines = args.text.as_ref().map(lines).transpose()?.unwrap_or_default();
+    let gguf = load::open(&args.model)?;
+    let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
+    let model = load::model(&gguf)?;
+    let texts = haystacks(args, (&tokenizer, &model), &lines)?;
+    let longest = texts.iter().map(|(length, _, _)| *length).max().unwrap_or(0);
+    let mut engines = args.kv.iter().map(|kv| open(args, &model, (longest, *kv))).collect::<Result<Vec<_>>>()?;
+    interrupt::install_once()?;
+    let asked = ask(&mut engines, texts)?;
+    if args.json { print_json(args, &asked) } else { print(args, &asked) }
+}
+
+/// Sentences of a file; short ones, for facts lie between them.
+fn lines(path: &std::path::PathBuf) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let sentences = text.lines().flat_map(|line| line.split_inclusive(". "));
+    let lines: Vec<String> = sentences.map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned).collect();
+    if lines.is_empty() {
+        bail!("{}: there is no text to plant facts in", path.display());
+    }
+    Ok(lines)
+}
+
+/// Texts with their length and seed.
+fn haystacks(
+    args: &NeedleArgs,
+    (tokenizer, model): (&Tokenizer, &Model),
+    lines: &[String],
+) -> Result<Vec<(usize, u64, Haystack)>> {
+    let most = model.config().context_length;
+    let lengths = match &args.lengths[..] {
+        [] => DEFAULT_LENGTHS.into_iter().filter(|l| *l <= most).collect(),
+        given => given.to_vec(),
+    };
+    if let Some(long) = lengths.iter().find(|l| **l > most) {
+        bail!("--lengths {long} is more than the model's context of {most} tokens");
+    }
+    if lengths.is_empty() {
+        bail!("the model's context has {most} tokens only; give --lengths and fewer --depths");
+    }
+    let bos = start_of_text(tokenizer);
+    let encode = |text: &str| -> Vec<u32> {
+        bos.into_iter().chain(tokenizer.encode(text, Specials::AsText)).collect()
+    };
+    let mut texts = Vec::new();
+    for length in lengths {
+        for seed in (0..).take(args.seeds) {
+            let recipe = Recipe { length, depths: &args.depths, seed, lines };
+            texts.push((length, seed, Haystack::new(recipe, &encode)?));
+        }
+    }
+    Ok(texts)
+}
+
+fn open(args: &NeedleArgs, model: &Model, (longest, kv): (usize, hf2q_model::RecordOptions)) -> Result<Engine> {
+    // Beside a text there is a page for what a question has of its own, and one for its copy of a shared page.
+    let context = longest + 2 * PAGE;
+    let engine_args =
+        EngineArgs { threads: args.threads, context: Some(context), chunk: args.chunk, kv, isa: args.isa };
+    let windows = WindowPolicy::Drop { ends: 2 };
+    let sizes = EngineOptions {
+        cache: CacheOptions { windows, ..CacheOptions::default() },
+        ..engine_args.sizes(model, LOGIT_ROWS)?
+    };
+    Ok(engine_args.engine(model, sizes)?.0)
+}
+
+fn ask(engines: &mut [Engine], texts: Vec<(usize, u64, Haystack)>) -> Result<Vec<Asked>> {
+    let bar = terminal::counting_bar(texts.len(), "texts");
+    let mut asked = Vec::new();
+    let count = texts.len();
+    for (i, (length, seed, text)) in texts.into_iter().enumerate() {
+        bar.set_message(format!("{length} tokens"));
+        let mut answers: Vec<Vec<Answer>> = vec![Vec::new(); text.questions.len()];
+        for engine in &mut *engines {
+            let Some(found) = text.ask(engine, &mut || !interrupt::pressed())? else {
+                bar.finish_and_clear();
+                bail!("stopped after {i} of {count} texts");
+            };
+            answers.iter_mut().zip(found).for_each(|(all, answer)| all.push(answer));
+        }
+        let questions = text.questions.into_iter().zip(answers);
+        asked.extend(questions.map(|(question, answers)| Asked { length, seed, question, answers }));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(asked)
+}
+
+/// Right answers and mean log-likelihood of the `kv`-th cache.
+fn score<'a>(asked: impl Iterator<Item = &'a Asked>, kv: usize) -> (usize, usize, f64) {
+    let mut sums = (0, 0, 0.0);
+    for answer in asked.map(|a| a.answers[kv]) {
+        sums.0 += usize::from(answer.exact);
+        sums.1 += 1;
+        sums.2 += answer.mean_log_likelihood;
+    }
+    (sums.0, sums.1, sums.2 / f64::from(u32::try_from(sums.1.max(1)).unwrap_or(u32::MAX)))
+}
+
+fn print(args: &NeedleArgs, asked: &[Asked]) -> Result<()> {
+    let mut lengths: Vec<usize> = asked.iter().map(|a| a.length).collect();
+    lengths.dedup();
+    let mut depths = args.depths.clone();
+    depths.sort_by(f64::total_cmp);
+    depths.dedup();
+    let mut table = vec![row(["tokens", "depth"].map(str::to_owned), args.kv.iter().map(ToString::to_string))];
+    for &length in &lengths {
+        for &depth in &depths {
+            let here = || asked.iter().filter(|a| a.length == length && a.question.depth == depth);
+            let cells = (0..args.kv.len()).map(|kv| cell(score(here(), kv)));
+            table.push(row([length.to_string(), format!("{depth:.2}")], cells));
+        }
+    }
+    let all = (0..args.kv.len()).map(|kv| cell(score(asked.iter(), kv)));
+    table.push(row(["all", ""].map(str::to_owned), all));
+    terminal::print_table(&table, 0)?;
+    terminal::print_line(
+        "\nright answers of all, and the mean log-likelihood of a code's tokens in nats (0 is certain, -2.3 a guess of a digit)",
+    )
+}
+
+fn row(first: [String; 2], cells: impl Iterator<Item = String>) -> Vec<String> {
+    first.into_iter().chain(cells).collect()
+}
+
+fn cell((right, all, mean): (usize, usize, f64)) -> String {
+    format!("{right}/{all} {mean:>7.3}")
+}
+
+fn print_json(args: &NeedleArgs, asked: &[Asked]) -> Result<()> {
+    let result = |a: &Asked| {
+        let answer = |(kv, answer): (&hf2q_model::RecordOptions, &Answer)| {
+            json!({ "kv": kv.to_string(), "exact": answer.exact, "mean_log_likelihood": answer.mean_log_likelihood })
+        };
+        json!({
+            "length": a.length,
+            "tokens": a.question.tokens.len(),
+            "depth": a.question.depth,
+            "seed": a.seed,
+            "key": a.question.fact.key,
+            "code": a.question.fact.code,
+            "answers": args.kv.iter().zip(&a.answers).map(answer).collect::<Vec<_>>(),
+        })
+    };
+    let summary = |(i, kv): (usize, &hf2q_model::RecordOptions)| {
+        let (exact, questions, mean) = score(asked.iter(), i);
+        json!({ "kv": kv.to_string(), "exact": exact, "questions": questions, "mean_log_likelihood": mean })
+    };
+    let json = json!({
+        "model": args.model.display().to_string(),
+        "summary": args.kv.iter().enumerate().map(summary).collect::<Vec<_>>(),
+        "results": asked.iter().map(result).collect::<Vec<_>>(),
+    });
+    terminal::print_line(&serde_json::to_string_pretty(&json)?)
+}
