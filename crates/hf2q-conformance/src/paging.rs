@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use hf2q_plan::{Group, GroupStep, NO_PAGE, PAGE, Row, SlotMove, Step};
+use hf2q_plan::{Group, GroupStep, NO_PAGE, PAGE, Row, SlotMove, Span, Step};
 
 use crate::error::ConformanceError;
 use crate::random::Random;
@@ -10,7 +10,7 @@ use crate::random::Random;
 const PAGE_U32: u32 = PAGE as u32;
 
 struct GroupPages {
-    window: Option<u32>,
+    span: Span,
     pages: usize,
     free: Vec<u32>,
     /// By sequence.
@@ -30,7 +30,7 @@ impl Pages {
         let one = |g: &Group| {
             let mut free: Vec<u32> = (0..pages as u32).collect();
             random.shuffle(&mut free);
-            GroupPages { window: g.window, pages, free, tables: vec![vec![]; sequences], spare: vec![] }
+            GroupPages { span: g.span, pages, free, tables: vec![vec![]; sequences], spare: vec![] }
         };
         let groups = groups.iter().map(one).collect();
         Self { groups, random }
@@ -146,8 +146,7 @@ impl Pages {
     /// Returns pages that no row at position `len` or later sees.
     pub(crate) fn drop_behind_window(&mut self, sequence: usize, len: usize) {
         for g in 0..self.groups.len() {
-            let Some(window) = self.groups[g].window else { continue };
-            let first_seen = (len + 1).saturating_sub(window as usize);
+            let first_seen = self.groups[g].span.first(len);
             let table = &mut self.groups[g].tables[sequence];
             let hidden: Vec<u32> = table
                 .iter_mut()

@@ -2,15 +2,15 @@
 
 use hf2q_gguf::TensorType;
 use hf2q_plan::{
-    Add, Attention, BackendError, Embed, ExpertInput, ExpertMatMul, ExpertSum, FormedKeys, Glu, KvFormat,
-    KvStore, MatMul, NamedOp, NormAdd, NormRope, Op, RmsNorm, Rope, RopeParams, Route, Scale, SelectRows,
-    SoftCap, TensorId, View,
+    Add, Attention, BackendError, CacheId, Embed, ExpertInput, ExpertMatMul, ExpertSum, FormedKeys, Glu,
+    KvFormat, KvStore, MatMul, NamedOp, NormAdd, NormRope, Op, RmsNorm, Rope, RopeParams, Route, Scale,
+    SelectRows, SoftCap, TensorId, View,
 };
 use hf2q_quant::kv::back_factors;
 
 use crate::call::Call;
 use crate::compile::Compiler;
-use crate::kernels::attention::{self, Former, Rotations, ScoreParams, Shape};
+use crate::kernels::attention::{self, Former, Rotations, ScoreParams, Shape, Source};
 use crate::kernels::float_mat_mul::{FloatExpertMatMul, FloatMatMul, Matrix, is_float};
 use crate::kernels::norm::NormParams;
 use crate::kernels::picks::ExpertShape;
@@ -190,9 +190,9 @@ fn rotation(format: KvFormat, head_dim: usize) -> Option<usize> {
 }
 
 /// What keys are formed with, where only values are stored.
-fn former(c: &mut Compiler<'_>, o: &Attention) -> Result<Option<Former>, BackendError> {
+fn former(c: &mut Compiler<'_>, o: &Attention, id: CacheId) -> Result<Option<Former>, BackendError> {
     let Some(keys) = &o.formed_keys else { return Ok(None) };
-    let vector = c.recording.cache(o.cache).values();
+    let vector = c.recording.cache(id).values();
     let mut factors = match keys.weight {
         Some(id) => c.values(id)?,
         None => vec![1.0; vector.head_dim],
@@ -204,24 +204,33 @@ fn former(c: &mut Compiler<'_>, o: &Attention) -> Result<Option<Former>, Backend
     Ok(Some(Former { factors, pairing: rope.pairing, half: rope.dims / 2, angles: c.pages(rope)? }))
 }
 
-fn attention(c: &mut Compiler<'_>, o: &Attention) -> Lowered {
-    let former = former(c, o)?;
-    let cache = c.recording.cache(o.cache);
-    let group_index = cache.group.index();
-    Ok(Box::new(attention::Attention {
-        q: c.operand(o.q)?,
-        out: c.operand(o.out)?,
-        cache: o.cache.index(),
-        group_index,
-        group: c.recording.groups[group_index].clone(),
-        shape: Shape { heads: o.heads, kv_heads: cache.kv_heads, head_dim: cache.head_dim },
-        scores: ScoreParams { scale: o.scale, softcap: o.softcap },
+/// A cache as attention reads it.
+fn source(c: &mut Compiler<'_>, o: &Attention, id: CacheId) -> Result<Source, BackendError> {
+    let former = former(c, o, id)?;
+    let cache = c.recording.cache(id);
+    let group = cache.group.index();
+    Ok(Source {
+        cache: id.index(),
+        group,
+        span: c.recording.groups[group].span,
         rotations: Rotations {
             // Keys are formed in the basis of the queries.
             keys: cache.keys().and_then(|k| rotation(k.format, k.head_dim)),
             values: rotation(cache.v_format, cache.head_dim),
         },
         former,
+    })
+}
+
+fn attention(c: &mut Compiler<'_>, o: &Attention) -> Lowered {
+    let cache = c.recording.cache(o.cache);
+    Ok(Box::new(attention::Attention {
+        q: c.operand(o.q)?,
+        out: c.operand(o.out)?,
+        cache: source(c, o, o.cache)?,
+        recent: o.recent.map(|(id, _)| source(c, o, id)).transpose()?,
+        shape: Shape { heads: o.heads, kv_heads: cache.kv_heads, head_dim: cache.head_dim },
+        scores: ScoreParams { scale: o.scale, softcap: o.softcap },
         threads: c.threads,
     }))
 }

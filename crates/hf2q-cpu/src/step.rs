@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hf2q_plan::{Group, PAGE, RowKind, Step};
+use hf2q_plan::{PAGE, RowKind, Span, Step};
 
 /// Most rows that one attention task takes: enough to use a page's keys and values many times while they are in the
 /// first cache.
@@ -154,9 +154,8 @@ impl StepData {
     }
 
     /// Positions that a row sees.
-    pub(crate) fn visible(&self, group: &Group, row: usize) -> Range<usize> {
-        let end = self.position(row) + 1;
-        group.window.map_or(0, |w| end.saturating_sub(w as usize))..end
+    pub(crate) fn visible(&self, span: Span, row: usize) -> Range<usize> {
+        span.seen(self.position(row))
     }
 
     /// Page of block `block` of positions for a row that is paged; the step's check has found it to exist.
@@ -203,8 +202,7 @@ mod tests {
         assert_eq!(chunks(RowKind::Step), all);
         let wanted = [(3..6, 0), (7..8, 3), (39..40, 4), (40..42, 5), (43..44, 7)];
         assert_eq!(chunks(RowKind::Logits), wanted);
-        let window = Group { name: "sliding".into(), window: Some(16) };
-        assert_eq!(data.visible(&window, 39), 24..40);
+        assert_eq!(data.visible(Span::Last(16), 39), 24..40);
         let stores = data.stores(0);
         let pages: Vec<&[usize]> = (0..stores.pages()).map(|i| stores.rows(i)).collect();
         assert_eq!(pages, [&(0..40).collect::<Vec<_>>()[..], &[40, 41, 42], &[43]]);

@@ -66,7 +66,7 @@ impl CudaProgram {
             graphs: HashMap::new(),
             mover: compiled.mover(recording)?,
             words: Vec::new(),
-            windows: recording.groups.iter().map(|g| g.window).collect(),
+            windows: recording.groups.iter().map(|g| g.span.most()).collect(),
             sent: Sent::new(&compiled, WORDS)?,
             logits,
             rows: (0, 0),

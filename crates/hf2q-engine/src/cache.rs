@@ -1,6 +1,6 @@
 //! Pages of all groups: who gets them, what is shared, what is kept.
 
-use hf2q_plan::{Group, GroupId, NO_PAGE, PAGE, Program, Recording, SlotMove};
+use hf2q_plan::{Group, GroupId, NO_PAGE, PAGE, Program, Recording, SlotMove, Span};
 
 use crate::error::EngineError;
 use crate::needs;
@@ -56,6 +56,13 @@ impl KvCache {
         Ok(())
     }
 
+    /// Takes back what a step that failed has reserved in groups that have pages for one step at a time only.
+    pub(crate) fn drop_reserved(&mut self, sequence: &mut Sequence, g: usize) {
+        if matches!(self.groups[g].span, Span::Pages(_)) {
+            sequence.drop_reserved(g, &mut self.pools[g]);
+        }
+    }
+
     /// Gives `more` further positions of a sequence their pages of group `g`; there must be room.
     pub(crate) fn reserve(
         &mut self,
@@ -72,8 +79,14 @@ impl KvCache {
         let whole = sequence.len() / PAGE;
         if whole > before / PAGE {
             let windows = self.windows == WindowPolicy::Keep;
+            // What is kept of the last pages alone is of no use behind them: a prefix can end at every border without it.
+            let kept = |span| match span {
+                Span::All => true,
+                Span::Last(_) => windows,
+                Span::Pages(_) => false,
+            };
             let tokens = &sequence.tokens[..whole * PAGE];
-            self.tree.insert(tokens, &mut sequence.tables, &mut self.pools, windows);
+            self.tree.insert(tokens, &mut sequence.tables, &mut self.pools, kept);
         }
         for (g, group) in self.groups.iter().enumerate() {
             sequence.drop_behind_window(g, group, &mut self.pools[g]);
@@ -82,7 +95,7 @@ impl KvCache {
 
     /// Keeps all pages of a sequence, so that others can continue from its end.
     pub(crate) fn remember(&mut self, sequence: &mut Sequence) {
-        self.tree.insert(&sequence.tokens, &mut sequence.tables, &mut self.pools, true);
+        self.tree.insert(&sequence.tokens, &mut sequence.tables, &mut self.pools, |_| true);
     }
 
     /// Keeps the pages of a sequence and ends it.

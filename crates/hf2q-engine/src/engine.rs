@@ -260,6 +260,9 @@ impl Engine {
     fn reserve(&mut self, work: &[Work<'_>]) -> Result<(), EngineError> {
         for g in 0..self.cache.groups() {
             let sequences = &mut self.sequences;
+            for sequence in sequences.iter_mut().flatten() {
+                self.cache.drop_reserved(sequence, g);
+            }
             let needed: usize = work
                 .iter()
                 .filter_map(|w| sequences[w.sequence.0].as_ref().map(|s| s.pages_needed(g, w.tokens.len())))

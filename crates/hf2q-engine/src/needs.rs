@@ -93,7 +93,7 @@ pub(crate) fn groups(recording: &Recording, options: EngineOptions) -> Result<Ve
     let sizes = page_bytes.into_iter().zip(pages).enumerate();
     let needs = recording.groups.iter().zip(sizes).map(|(group, (g, (page_bytes, pages)))| GroupNeeds {
         name: group.name.clone(),
-        window: group.window,
+        window: group.span.most(),
         layers: of(g).count(),
         page_bytes,
         pages,

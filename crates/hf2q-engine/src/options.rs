@@ -1,6 +1,6 @@
 //! How large the engine gets, and what it keeps of sequences that are gone.
 
-use hf2q_plan::{Group, PAGE};
+use hf2q_plan::{Group, PAGE, Span};
 
 use crate::error::EngineError;
 
@@ -36,18 +36,21 @@ pub enum Budget {
     /// that the [`WindowPolicy`] keeps.
     #[default]
     Sequences,
-    /// This many in each group, of [`PAGE`] positions each. Steps can run out of pages.
+    /// This many in each group, of [`PAGE`] positions each, but no more for what is kept exactly of the last positions than
+    /// there is use for. Steps can run out of pages.
     Pages(usize),
     /// As many as fit into this many bytes, the same number in each group but no more window pages than the
-    /// [`WindowPolicy`] has use for. Steps can run out of pages.
+    /// [`WindowPolicy`] has use for, and of recent positions as with [`Budget::Pages`]. Steps can run out of pages.
     Bytes(usize),
 }
 
-/// What happens to pages of windowed layers that all later rows of their sequence are too far away to see.
+/// What happens to pages of windowed layers that all later rows of their sequence are too far away to see. Pages of what is
+/// kept exactly of the last positions are always dropped, but for those of ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowPolicy {
     /// They stay until others need their place, as those of other layers do: every prefix can be shared at every
-    /// position. [`Budget::Sequences`] gives windowed layers as many pages as the others.
+    /// position. [`Budget::Sequences`] gives windowed layers as many pages as the others. (Where recent positions are kept
+    /// exactly: at every border of pages and at ends, of which there is room for as many as sequences.)
     Keep,
     /// They are dropped, but for the windows of `ends` ends: positions where a sequence ended or was
     /// [remembered](crate::Engine::remember). A prefix can be shared up to such a position.
@@ -99,7 +102,10 @@ impl EngineOptions {
     pub(crate) fn pages(self, groups: &[Group], page_bytes: &[usize]) -> Result<Vec<usize>, EngineError> {
         let pages = match self.cache.budget {
             Budget::Sequences => groups.iter().map(|g| self.useful(g)).collect(),
-            Budget::Pages(n) => vec![n; groups.len()],
+            Budget::Pages(n) => {
+                let of = |g: &Group| if matches!(g.span, Span::Pages(_)) { n.min(self.useful(g)) } else { n };
+                groups.iter().map(of).collect()
+            }
             Budget::Bytes(bytes) => self.divide(bytes, groups, page_bytes)?,
         };
         let most = pages.iter().copied().max().unwrap_or(0);
@@ -113,8 +119,19 @@ impl EngineOptions {
     /// sequence holds the window, one position more and the chunk that is being computed.
     fn useful(self, group: &Group) -> usize {
         let all = self.context.div_ceil(PAGE);
-        match (group.window, self.cache.windows) {
-            (Some(window), WindowPolicy::Drop { ends }) => {
+        match (group.span, self.cache.windows) {
+            (Span::Pages(n), windows) => {
+                let (n, chunk) = (n as usize, self.rows.div_ceil(PAGE));
+                let ends = match windows {
+                    WindowPolicy::Keep => self.sequences,
+                    WindowPolicy::Drop { ends } => ends,
+                };
+                // A step begins pages for as many rows as it has, and one more for each sequence that reaches a border.
+                let together = (n + 1) * self.sequences + chunk;
+                let each = all.min(n + chunk) * self.sequences;
+                together.min(each) + ends.saturating_mul(all.min(n))
+            }
+            (Span::Last(window), WindowPolicy::Drop { ends }) => {
                 let spanned = |positions: usize| all.min(positions.div_ceil(PAGE) + 1);
                 let window = window as usize;
                 let each = spanned(window.saturating_add(self.rows));
@@ -124,12 +141,16 @@ impl EngineOptions {
         }
     }
 
-    fn divide(self, bytes: usize, groups: &[Group], page_bytes: &[usize]) -> Result<Vec<usize>, EngineError> {
-        let cap = |g: &Group| match (g.window, self.cache.windows) {
-            (Some(_), WindowPolicy::Drop { .. }) => self.useful(g),
+    /// The most pages of a group that can be of use; those of prefixes always can.
+    fn most(self, group: &Group) -> usize {
+        match (group.span, self.cache.windows) {
+            (Span::Pages(_), _) | (Span::Last(_), WindowPolicy::Drop { .. }) => self.useful(group),
             _ => MOST_PAGES,
-        };
-        let caps: Vec<usize> = groups.iter().map(cap).collect();
+        }
+    }
+
+    fn divide(self, bytes: usize, groups: &[Group], page_bytes: &[usize]) -> Result<Vec<usize>, EngineError> {
+        let caps: Vec<usize> = groups.iter().map(|g| self.most(g)).collect();
         let taken = |n: usize| {
             let one = |(&cap, &b): (&usize, &usize)| n.min(cap).saturating_mul(b);
             caps.iter().zip(page_bytes).map(one).fold(0, usize::saturating_add)
@@ -156,7 +177,8 @@ mod tests {
     }
 
     fn groups() -> [Group; 2] {
-        [("sliding", Some(96)), ("global", None)].map(|(name, window)| Group { name: name.into(), window })
+        [("sliding", Span::Last(96)), ("global", Span::All)]
+            .map(|(name, span)| Group { name: name.into(), span })
     }
 
     #[test]

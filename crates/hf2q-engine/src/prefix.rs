@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use hf2q_plan::{Group, NO_PAGE, PAGE};
+use hf2q_plan::{Group, NO_PAGE, PAGE, Span};
 
 use crate::pages::PagePool;
 use crate::sequence::first_page;
@@ -23,7 +23,7 @@ struct Node {
     /// `1 ..= PAGE` tokens; fewer than [`PAGE`] only where there are no children.
     tokens: Box<[u32]>,
     children: BTreeMap<Box<[u32]>, usize>,
-    /// By group: its page, or [`NO_PAGE`]. Groups without a window always have one.
+    /// By group: its page, or [`NO_PAGE`]. Groups of which rows see everything always have one.
     pages: Vec<u32>,
     /// By group: when the page was last of use.
     used: Vec<u64>,
@@ -87,10 +87,11 @@ impl PrefixTree {
         near.map(|(tokens, &node)| (node, common(tokens))).filter(|&(_, n)| n > 0).collect()
     }
 
-    /// Whether all is there that position `len` sees of the pages of `path` and `last`. Only windowed groups lack pages.
+    /// Whether all is there that position `len` sees of the pages of `path` and `last`. Groups of which rows see everything
+    /// lack no pages.
     fn can_continue(&self, path: &[usize], last: usize, len: usize) -> bool {
-        let mut windowed = self.groups.iter().enumerate().filter(|(_, group)| group.window.is_some());
-        windowed.all(|(g, group)| {
+        let mut limited = self.groups.iter().enumerate().filter(|(_, group)| !group.span.is_all());
+        limited.all(|(g, group)| {
             let mut seen = path.iter().chain([&last]).skip(first_page(group, len));
             seen.all(|&node| self.nodes[node].pages[g] != NO_PAGE)
         })
@@ -111,14 +112,14 @@ impl PrefixTree {
         tables
     }
 
-    /// Keeps the pages in `tables` of a sequence that begins with `tokens`; of windowed groups only if `windows`.
+    /// Keeps the pages in `tables` of a sequence that begins with `tokens`, of groups with the spans that are `kept`.
     /// Where the tree has the same page already, a whole one, the sequence uses that and gives its own back.
     pub(crate) fn insert(
         &mut self,
         tokens: &[u32],
         tables: &mut [Vec<u32>],
         pools: &mut [PagePool],
-        windows: bool,
+        kept: impl Fn(Span) -> bool,
     ) {
         self.clock += 1;
         let mut at = ROOT;
@@ -129,7 +130,7 @@ impl PrefixTree {
             }
             at = child.unwrap_or_else(|| self.add(at, part));
             for (g, table) in tables.iter_mut().enumerate() {
-                if windows || self.groups[g].window.is_none() {
+                if kept(self.groups[g].span) {
                     self.hold(at, g, &mut table[i], &mut pools[g]);
                 }
             }
@@ -198,12 +199,13 @@ impl PrefixTree {
     }
 
     /// Lets go of the page of group `group` that was of no use for longest and that no sequence holds. `false` if there
-    /// is none. Without a page of an unwindowed group, nothing that lies deeper can be reached: those go from the leaves.
+    /// is none. Without a page of a group of which rows see everything, nothing that lies deeper can be reached: those go
+    /// from the leaves.
     pub(crate) fn evict(&mut self, group: usize, pools: &mut [PagePool]) -> bool {
-        let windowed = self.groups[group].window.is_some();
+        let limited = !self.groups[group].span.is_all();
         let idle = |node: &Node| {
             let page = node.pages[group];
-            page != NO_PAGE && pools[group].is_idle(page) && (windowed || node.children.is_empty())
+            page != NO_PAGE && pools[group].is_idle(page) && (limited || node.children.is_empty())
         };
         // The root and vacant places have no pages.
         let candidates = self.nodes.iter().enumerate().filter(|(_, n)| !n.pages.is_empty() && idle(n));
@@ -230,14 +232,19 @@ impl PrefixTree {
         pages.len()
     }
 
-    /// Removes `node` and those above it, as long as they are ends at which no prefix can end.
+    /// Removes `node` and those above it, as long as they are leaves at which no prefix can end.
     fn prune(&mut self, mut node: usize, pools: &mut [PagePool]) {
-        while node != ROOT
-            && self.nodes[node].children.is_empty()
-            && self.nodes[node].pages.contains(&NO_PAGE)
-        {
+        while node != ROOT && self.nodes[node].children.is_empty() && !self.can_end(&self.nodes[node]) {
             node = self.remove(node, pools);
         }
+    }
+
+    /// Whether the node has all that the position behind it sees of it: where that begins a page, nothing of groups of
+    /// which rows see their own page alone.
+    fn can_end(&self, node: &Node) -> bool {
+        let whole = node.tokens.len() == PAGE;
+        let mut pages = self.groups.iter().zip(&node.pages);
+        pages.all(|(group, &page)| page != NO_PAGE || whole && group.span == Span::Pages(1))
     }
 
     /// Removes a node without children; returns its parent.

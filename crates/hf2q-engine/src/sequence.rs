@@ -55,6 +55,12 @@ impl Sequence {
         }
     }
 
+    /// Lets go of pages beyond those of what is stored: a step that failed has left them.
+    pub(crate) fn drop_reserved(&mut self, index: usize, pool: &mut PagePool) {
+        let pages = self.len().div_ceil(PAGE).min(self.tables[index].len());
+        self.tables[index].drain(pages..).for_each(|page| pool.give(page));
+    }
+
     /// Lets go of all pages.
     pub(crate) fn release(&mut self, pools: &mut [PagePool]) {
         for (table, pool) in self.tables.iter_mut().zip(pools) {
@@ -71,5 +77,5 @@ impl Sequence {
 
 /// The first page that a row at `position` sees.
 pub(crate) fn first_page(group: &Group, position: usize) -> usize {
-    group.window.map_or(0, |window| (position + 1).saturating_sub(window as usize) / PAGE)
+    group.span.first(position) / PAGE
 }

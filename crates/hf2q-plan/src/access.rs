@@ -31,7 +31,8 @@ impl Op {
             }
             Self::Attention(o) => {
                 let (weight, factors) = o.formed_keys.map_or((None, None), |k| (k.weight, k.rope.factors));
-                access([Some(o.q.tensor), Some(o.cache_tensor), weight, factors], &[o.out.tensor])
+                let recent = o.recent.map(|(_, tensor)| tensor);
+                access([Some(o.q.tensor), Some(o.cache_tensor), recent, weight, factors], &[o.out.tensor])
             }
             Self::Add(o) => access([Some(o.a.tensor), Some(o.b.tensor)], &[o.out.tensor]),
             Self::Scale(o) => access([Some(o.x.tensor), o.by], &[o.out.tensor]),

@@ -8,7 +8,8 @@ use crate::error::PlanError;
 use crate::kv::KvFormat;
 use crate::op::*;
 use crate::plan::{NamedOp, Recording};
-use crate::tensor::{CacheId, RowKind, TensorId, TensorKind, View, Weight};
+use crate::span::Span;
+use crate::tensor::{Cache, CacheId, RowKind, TensorId, TensorKind, View, Weight};
 
 impl Recording {
     /// What [`crate::Recorder::finish`] has checked, again: fields are public, so a backend that relies on it asks.
@@ -166,18 +167,36 @@ impl Checker<'_> {
         if let Some(cap) = o.softcap {
             self.positive("softcap", cap)?;
         }
+        self.formed_keys(o, cache)?;
+        if let Some((id, tensor)) = o.recent {
+            self.is_cache(tensor, id)?;
+            self.recent(o, cache, self.r.cache(id))?;
+        }
+        self.same_shape("out", o.q, o.out)
+    }
+
+    fn formed_keys(&self, o: &Attention, cache: &Cache) -> Result<(), PlanError> {
         if o.formed_keys != cache.formed_keys {
             return self.fail("forming of keys", "another", format!("that of {}", cache.name));
         }
-        if let Some(keys) = &o.formed_keys {
-            self.vector("weight of formed keys", keys.weight, cache.head_dim)?;
-            self.angles(cache.head_dim, &keys.rope)?;
-            let [k, v] = [cache.k_format, cache.v_format].map(KvFormat::name);
-            if k != v {
-                return self.fail("format of formed keys", k, format!("that of values, {v}"));
-            }
+        let Some(keys) = &o.formed_keys else { return Ok(()) };
+        self.vector("weight of formed keys", keys.weight, cache.head_dim)?;
+        self.angles(cache.head_dim, &keys.rope)?;
+        let [k, v] = [cache.k_format, cache.v_format].map(KvFormat::name);
+        if k != v {
+            return self.fail("format of formed keys", k, format!("that of values, {v}"));
         }
-        self.same_shape("out", o.q, o.out)
+        Ok(())
+    }
+
+    /// A cache of the last positions has the heads of the other one, and rows see whole pages of it.
+    fn recent(&self, o: &Attention, cache: &Cache, recent: &Cache) -> Result<(), PlanError> {
+        self.equal("heads of recent positions", recent.kv_heads, cache.kv_heads)?;
+        self.equal("head size of recent positions", recent.head_dim, cache.head_dim)?;
+        match self.r.groups.get(recent.group.index()).map(|g| g.span) {
+            Some(Span::Pages(n)) if n > 0 => self.formed_keys(o, recent),
+            span => self.fail("span of recent positions", format!("{span:?}"), "whole pages".to_owned()),
+        }
     }
 
     fn glu(&self, o: &Glu) -> Result<(), PlanError> {
@@ -445,5 +464,41 @@ mod tests {
         attention.formed_keys = None;
         let error = recording.check().unwrap_err().to_string();
         assert_eq!(error, "operation attention: forming of keys is another, expected that of kv");
+    }
+
+    #[test]
+    fn recent_positions_have_the_heads_of_the_others_and_whole_pages() {
+        const ONE: AttentionParams = AttentionParams { heads: 1, scale: 1.0, softcap: None };
+        let build = |span: Span| {
+            let mut r = Recorder::default();
+            let (x, cache) = formed(&mut r);
+            let group = r.group("recent", span);
+            let recent = r.recent_cache(cache, group, (KvFormat::F32, KvFormat::F32));
+            r.value_store("store", x, cache);
+            r.value_store("store_recent", x, recent);
+            let out = r.attention("attention", x, cache, ONE);
+            r.finish(out)
+        };
+        let recording = build(Span::Pages(1)).unwrap();
+        let Op::Attention(attention) = &recording.ops[3].op else { panic!("the last operation") };
+        let (recent, tensor) = attention.recent.unwrap();
+        assert_eq!(recording.cache(recent).name, "kv_recent");
+        assert!(recording.ops[3].op.access().reads.contains(&tensor));
+        for span in [Span::All, Span::Last(64), Span::Pages(0)] {
+            let error = build(span).unwrap_err().to_string();
+            assert!(
+                error.contains("span of recent positions is") && error.ends_with("whole pages"),
+                "{error}"
+            );
+        }
+        let mut other = recording.clone();
+        other.caches[recent.index()].head_dim = 4;
+        let error = other.check().unwrap_err().to_string();
+        assert!(error.contains("of v is 8, expected 4"), "{error}");
+        let mut other = recording;
+        other.caches[recent.index()].formed_keys = None;
+        other.ops.remove(2);
+        let error = other.check().unwrap_err().to_string();
+        assert_eq!(error, "operation attention: forming of keys is another, expected that of kv_recent");
     }
 }

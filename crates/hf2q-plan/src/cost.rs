@@ -6,7 +6,8 @@ use hf2q_gguf::TensorType;
 
 use crate::op::{Attention, ExpertInput, Op};
 use crate::plan::Recording;
-use crate::tensor::{Cache, PAGE, RowKind, TensorId, TensorKind, View};
+use crate::span::Span;
+use crate::tensor::{Cache, CacheId, PAGE, RowKind, TensorId, TensorKind, View};
 
 /// The size of a step whose rows are successive positions of one sequence; those that want logits are the last ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,18 +139,32 @@ impl Recording {
             Op::Attention(o) => {
                 let end = size.held + size.rows;
                 let first = end.saturating_sub(self.count(o.q, size));
-                let seen = if first < end { end - self.visible(o, first).start } else { 0 };
-                seen * position(self.cache(o.cache))
+                if first == end {
+                    return 0;
+                }
+                let start = self.visible(o, first).start;
+                // The first row reads most of what is recent, the last one most of the others.
+                let (others, recent) = match o.recent.map(|(id, _)| (id, self.span(id))) {
+                    Some((id, span)) => {
+                        let recent = end - span.first(first).max(start);
+                        (span.first(end - 1).max(start), recent * position(self.cache(id)))
+                    }
+                    None => (end, 0),
+                };
+                (others - start) * position(self.cache(o.cache)) + recent
             }
             _ => 0,
         };
         bytes as u64
     }
 
+    fn span(&self, cache: CacheId) -> Span {
+        self.groups[self.cache(cache).group.index()].span
+    }
+
     /// Positions that a row at `position` sees.
     fn visible(&self, o: &Attention, position: usize) -> std::ops::Range<usize> {
-        let window = self.groups[self.cache(o.cache).group.index()].window;
-        window.map_or(0, |w| (position + 1).saturating_sub(w as usize))..position + 1
+        self.span(o.cache).seen(position)
     }
 
     /// Multiplications and additions, and the weight that they are with.
@@ -254,6 +269,38 @@ mod tests {
         let part = cost(Some(100), "attention", (4, 1000));
         assert_eq!((part.cache_bytes, part.flops), (103 * position, 4 * 64 * 400));
         assert_eq!(cost(Some(100), "attention", (4, 0)).cache_bytes, 4 * position);
+    }
+
+    #[test]
+    fn recent_positions_are_read_where_they_are_exact() {
+        let recording = |window: Option<u32>| {
+            let mut r = Recorder::default();
+            let table = Weight { ty: TensorType::F32, cols: 64, rows: 10, experts: 1 };
+            let table = r.weight("table", table);
+            let (group, exact) = (r.group("group", window), r.group("recent", Span::Pages(1)));
+            let cache = r.cache(group, 1, 64, (KvFormat::Tq4, KvFormat::Tq4));
+            let recent = r.recent_cache(cache, exact, (KvFormat::F16, KvFormat::F16));
+            let x = r.embed("embed", table, 1.0);
+            r.kv_store("store", x, x, cache);
+            r.kv_store("store_recent", x, x, recent);
+            let params = AttentionParams { heads: 1, scale: 1.0, softcap: None };
+            let out = r.attention("attention", x, cache, params);
+            let logits = r.select_rows("select", out);
+            r.finish(logits).unwrap()
+        };
+        for (window, rows, held, (codes, exact)) in [
+            (None, 1, 1000, (960, 41)),
+            (None, 1, 63, (0, 64)),
+            (None, 1, 64, (64, 1)),
+            (None, 100, 0, (64, 100)),
+            // Positions 150 to 169: the first row sees those from 51 on, of its page those from 128 on.
+            (Some(100), 20, 150, (128 - 51, 170 - 128)),
+            (Some(10), 1, 150, (0, 10)),
+        ] {
+            let r = recording(window);
+            let cost = r.cost(&r.ops[3].op, StepSize { rows, logit_rows: 1, held });
+            assert_eq!(cost.cache_bytes, codes * 68 + exact * 256, "{window:?} {rows} {held}");
+        }
     }
 
     #[test]

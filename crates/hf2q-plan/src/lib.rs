@@ -18,6 +18,7 @@ mod print;
 mod product;
 mod record;
 mod select;
+mod span;
 mod step;
 mod tensor;
 mod waves;
@@ -36,6 +37,7 @@ pub use plan::{NamedOp, Plan, Recording};
 pub use product::Product;
 pub use record::{AttentionParams, Norm, Recorder};
 pub use select::{SelectError, matches, select};
+pub use span::Span;
 pub use step::{GroupStep, Row, Step, StepError};
 pub use tensor::{
     Cache, CacheId, FormedKeys, Group, GroupId, NO_PAGE, PAGE, RowKind, Tensor, TensorId, TensorKind, View,

@@ -115,7 +115,8 @@ pub struct KvStore {
 /// `out = softmax(scale · q·K) V` for each query head over the positions the row sees: those of its sequence up to its own,
 /// inside the group's window, the last ones along its own ancestors ([`crate::Step::tree_base`]). Query head `h` reads KV head
 /// `h / (heads / kv_heads)`. Keys are visited in ascending position, in blocks of [`crate::PAGE`] aligned to
-/// absolute positions.
+/// absolute positions. Where the last positions are kept a second time, a row reads its blocks there as far as the span
+/// of that cache's group reaches: what a row reads where is determined by its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Attention {
     /// `[rows, heads · head_dim]`; the cache has the keys of all rows, whichever of them ask.
@@ -134,6 +135,9 @@ pub struct Attention {
     pub softcap: Option<f32>,
     /// What the cache says: how keys are formed where only values are stored.
     pub formed_keys: Option<FormedKeys>,
+    /// A cache of the same heads, with its tensor, whose group sees whole pages ([`crate::Span::Pages`]): there rows find
+    /// the keys and values of these pages, others in `cache`.
+    pub recent: Option<(CacheId, TensorId)>,
 }
 
 /// `out = a + b`.

@@ -6,6 +6,7 @@ use crate::error::PlanError;
 use crate::kv::KvFormat;
 use crate::op::*;
 use crate::plan::{NamedOp, Recording};
+use crate::span::Span;
 use crate::tensor::{
     Cache, CacheId, FormedKeys, Group, GroupId, RowKind, Tensor, TensorId, TensorKind, View, Weight,
 };
@@ -43,6 +44,8 @@ pub struct Recorder {
     groups: Vec<Group>,
     caches: Vec<Cache>,
     cache_tensors: Vec<TensorId>,
+    /// By cache: where its last positions are kept a second time.
+    recent: Vec<Option<CacheId>>,
     prefix: String,
 }
 
@@ -63,9 +66,9 @@ impl Recorder {
         id
     }
 
-    /// Adds a group of layers that share page tables.
-    pub fn group(&mut self, name: &str, window: Option<u32>) -> GroupId {
-        self.groups.push(Group { name: name.to_owned(), window });
+    /// Adds a group of caches that share page tables.
+    pub fn group(&mut self, name: &str, span: impl Into<Span>) -> GroupId {
+        self.groups.push(Group { name: name.to_owned(), span: span.into() });
         GroupId(index(self.groups.len() - 1))
     }
 
@@ -118,11 +121,27 @@ impl Recorder {
         id
     }
 
+    /// Adds a cache of the last positions of another one, in other formats; [`Recorder::attention`] to that one reads both,
+    /// and both are to be stored to. `group` sees whole pages.
+    pub fn recent_cache(
+        &mut self,
+        of: CacheId,
+        group: GroupId,
+        (k_format, v_format): (KvFormat, KvFormat),
+    ) -> CacheId {
+        let name = self.full_name("kv_recent");
+        let id =
+            self.push_cache(Cache { name, group, k_format, v_format, ..self.caches[of.index()].clone() });
+        self.recent[of.index()] = Some(id);
+        id
+    }
+
     fn push_cache(&mut self, cache: Cache) -> CacheId {
         let id = CacheId(index(self.caches.len()));
         let tensor = self.tensor(cache.name.clone(), TensorKind::Cache(id));
         self.caches.push(cache);
         self.cache_tensors.push(tensor);
+        self.recent.push(None);
         id
     }
 
@@ -178,8 +197,9 @@ impl Recorder {
         let AttentionParams { heads, scale, softcap } = params;
         let cache_tensor = self.cache_tensors[cache.index()];
         let formed_keys = self.caches[cache.index()].formed_keys;
+        let recent = self.recent[cache.index()].map(|id| (id, self.cache_tensors[id.index()]));
         let out = self.like(name, q);
-        let op = Attention { q, cache, cache_tensor, out, heads, scale, softcap, formed_keys };
+        let op = Attention { q, cache, cache_tensor, out, heads, scale, softcap, formed_keys, recent };
         self.push(name, Op::Attention(op));
         out
     }

@@ -2,6 +2,7 @@
 
 use crate::backend::Limits;
 use crate::plan::Recording;
+use crate::span::Span;
 use crate::tensor::{NO_PAGE, PAGE};
 
 /// One token to be computed.
@@ -182,12 +183,12 @@ impl Step {
             index(r, "the position", row.position, u32::MAX as usize)?;
         }
         for (g, group) in recording.groups.iter().enumerate() {
-            self.check_group(g, group.window, limits.pages[g])?;
+            self.check_group(g, group.span, limits.pages[g])?;
         }
         Ok(())
     }
 
-    fn check_group(&self, g: usize, window: Option<u32>, pages: usize) -> Result<(), StepError> {
+    fn check_group(&self, g: usize, span: Span, pages: usize) -> Result<(), StepError> {
         let group = &self.groups[g];
         length("slots", group.slots.len(), self.rows.len())?;
         length("paths", self.paths[g].len(), self.rows.len().saturating_mul(self.path_len))?;
@@ -199,12 +200,12 @@ impl Step {
             if let Some(first) = writers.insert(group.slots[r], r) {
                 return Err(StepError::SharedSlot { first, second: r, slot: group.slots[r] });
             }
-            self.check_visible(g, r, window, pages)?;
+            self.check_visible(g, r, span, pages)?;
         }
         Ok(())
     }
 
-    fn check_visible(&self, g: usize, r: usize, window: Option<u32>, pages: usize) -> Result<(), StepError> {
+    fn check_visible(&self, g: usize, r: usize, span: Span, pages: usize) -> Result<(), StepError> {
         let position = self.rows[r].position;
         let along_path = (position + 1).saturating_sub(self.tree_base[r]);
         if along_path as usize > self.path_len || self.tree_base[r] > position + 1 {
@@ -215,8 +216,7 @@ impl Step {
             });
         }
         let missing = |missing| StepError::MissingPage { row: r, position, missing };
-        let first = window.map_or(0, |w| (position + 1).saturating_sub(w));
-        let mut at = first;
+        let mut at = u32::try_from(span.first(position as usize)).unwrap_or(position);
         while at <= position {
             let slot = self.slot(g, r, at).ok_or_else(|| missing(at))?;
             index(r, "a slot it sees", slot, pages * PAGE)?;

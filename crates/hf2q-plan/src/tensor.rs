@@ -4,6 +4,7 @@ use hf2q_gguf::TensorType;
 
 use crate::kv::{KvFormat, KvVector};
 use crate::op::RopeParams;
+use crate::span::Span;
 
 /// Positions held by one page of a KV cache.
 pub const PAGE: usize = 64;
@@ -110,13 +111,14 @@ impl GroupId {
     }
 }
 
-/// Layers that keep the same positions: all with one window, or all global ones.
+/// Caches that keep the same positions: those of all layers with one window, of all global ones, or of what layers keep
+/// exactly of the last positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// `global` or `sliding`.
+    /// `global`, `sliding` or `recent`.
     pub name: String,
-    /// A row at position `p` sees positions above `p - window`; `None`: all up to `p`.
-    pub window: Option<u32>,
+    /// Which positions a row sees.
+    pub span: Span,
 }
 
 /// Names the cache of one layer.

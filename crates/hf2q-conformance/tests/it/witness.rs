@@ -50,9 +50,9 @@ impl Program for WitnessProgram {
         for (r, row) in step.rows.iter().enumerate() {
             let mut digest = mix(u64::from(row.token), u64::from(row.position));
             for (g, group) in recording.groups.iter().enumerate() {
-                let first = group.window.map_or(0, |w| (row.position + 1).saturating_sub(w));
-                for position in first..row.position {
-                    let slot = step.slot(g, r, position).expect("the step is checked");
+                let position = row.position as usize;
+                for position in group.span.first(position)..position {
+                    let slot = step.slot(g, r, position as u32).expect("the step is checked");
                     digest = mix(digest, self.slots[g][slot as usize]);
                 }
             }

@@ -2,7 +2,7 @@
 
 use hf2q_arch::Architecture;
 use hf2q_model::{Model, RecordOptions, toy};
-use hf2q_plan::{KvFormat, Op, Pairing, Recording, Renormalize, RowKind};
+use hf2q_plan::{KvFormat, Op, Pairing, Recording, Renormalize, RowKind, Span};
 
 fn named(name: &str) -> (Model, Recording) {
     let (_, model) = toy::all(3).into_iter().find(|(n, _)| *n == name).unwrap();
@@ -29,8 +29,8 @@ fn layers_of_a_kind_share_a_group_and_a_format() {
     let (sliding, global) = ((KvFormat::F32, KvFormat::F16), (KvFormat::F16, KvFormat::F32));
     let options = RecordOptions { sliding, global, all_rows: false };
     let recording = toy::model(Architecture::Gemma4, 1).record(&options).unwrap();
-    let groups: Vec<_> = recording.groups.iter().map(|g| (g.name.as_str(), g.window)).collect();
-    assert_eq!(groups, [("sliding", Some(20)), ("global", None)]);
+    let groups: Vec<_> = recording.groups.iter().map(|g| (g.name.as_str(), g.span)).collect();
+    assert_eq!(groups, [("sliding", Span::Last(20)), ("global", Span::All)]);
     let caches: Vec<_> = recording
         .caches
         .iter()

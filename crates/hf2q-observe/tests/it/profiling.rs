@@ -78,7 +78,7 @@ fn every_operation_is_there_with_its_cost() {
 /// How much the first layer sees.
 fn window(plan: &Plan) -> u64 {
     let cache = &plan.recording.caches[0];
-    plan.recording.groups[cache.group.index()].window.map_or(u64::MAX, u64::from)
+    plan.recording.groups[cache.group.index()].span.most().map_or(u64::MAX, u64::from)
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use hf2q_plan::{KvFormat, PAGE};
 
 use super::element::{Element, Elements, with_element};
-use super::{Attention, Unit, form};
+use super::{Attention, Source, Unit, form};
 use crate::cache::{CacheMemory, Layout};
 use crate::call::Context;
 use crate::simd::{Kernel, LANES, Simd};
@@ -42,21 +42,21 @@ impl Block {
     pub(super) fn find<S: Simd>(
         s: S,
         cx: &Context<'_>,
-        (call, unit): (&Attention, &Unit),
+        (call, source, unit): (&Attention, &Source, &Unit),
         (index, queries): (usize, usize),
         buffers: &mut Buffers,
     ) -> Self {
-        let memory = &cx.caches[call.cache];
+        let memory = &cx.caches[source.cache];
         let row = unit.rows.start;
         let by_path = cx.step.step.tree_base[row] as usize;
         let mut block = if by_path >= (index + 1) * PAGE || cx.step.is_paged(row) {
-            let page = cx.step.page(call.group_index, row, index);
+            let page = cx.step.page(source.group, row, index);
             let (keys, values) = blocks(memory, page, unit.kv_head);
             located(memory, index, (keys, values))
         } else {
-            gather(cx, (call, unit), index, &mut buffers.gathered)
+            gather(cx, (call, source, unit), index, &mut buffers.gathered)
         };
-        block.keys = match &call.former {
+        block.keys = match &source.former {
             Some(former) => form::keys(s, former, &block, &mut buffers.formed),
             None => {
                 let elements = widened(s, block.keys.elements, queries, &mut buffers.wide.0);
@@ -94,17 +94,17 @@ fn stored(layout: &Layout, start: *const u8) -> Stored {
 #[expect(unsafe_code, reason = "blocks of the cache are pointers")]
 fn gather(
     cx: &Context<'_>,
-    (call, unit): (&Attention, &Unit),
+    (call, source, unit): (&Attention, &Source, &Unit),
     index: usize,
     (keys, values): &mut (Vec<u8>, Vec<u8>),
 ) -> Block {
-    let memory = &cx.caches[call.cache];
+    let memory = &cx.caches[source.cache];
     keys.resize(memory.keys.map_or(0, |layout| layout.bytes()), 0);
     values.resize(memory.values.bytes(), 0);
     let row = unit.rows.start;
-    let visible = cx.step.visible(&call.group, row);
+    let visible = cx.step.visible(call.cache.span, row);
     for position in visible.start.max(index * PAGE)..visible.end.min((index + 1) * PAGE) {
-        let slot = cx.step.slot(call.group_index, row, position);
+        let slot = cx.step.slot(source.group, row, position);
         let from = blocks(memory, slot / PAGE, unit.kv_head);
         let (i, j) = (slot % PAGE, position % PAGE);
         // SAFETY: blocks have the bytes of their layouts; the cache is not written in this wave, and the copies are ours.

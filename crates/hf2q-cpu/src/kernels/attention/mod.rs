@@ -8,6 +8,10 @@
 //! Packed codes are read as they lie in the cache. Where keys are stored rotated, so is the query, once; where values
 //! are, their sum is rotated back, once. Where only values are stored, a block's keys are formed of them once for all
 //! queries of the unit.
+//!
+//! Where the last pages are kept a second time, the rows that see a block as recent come before those that see it as
+//! coded, and each of both parts is computed with its own storage. A row's recent blocks are its last ones: before the
+//! first of them its sum changes to the basis of the values there.
 
 mod block;
 mod element;
@@ -18,7 +22,7 @@ mod softmax;
 
 use std::ops::Range;
 
-use hf2q_plan::{Group, PAGE};
+use hf2q_plan::{PAGE, Span};
 use hf2q_quant::kv::{rotate, rotate_back};
 
 use self::block::{Block, Stored};
@@ -34,15 +38,22 @@ use crate::step::{Chunk, StepData};
 pub(crate) struct Attention {
     pub(crate) q: Operand,
     pub(crate) out: Operand,
-    pub(crate) cache: usize,
-    pub(crate) group_index: usize,
-    pub(crate) group: Group,
+    pub(crate) cache: Source,
+    /// Where rows find the blocks of their last pages.
+    pub(crate) recent: Option<Source>,
     pub(crate) shape: Shape,
     pub(crate) scores: ScoreParams,
+    pub(crate) threads: usize,
+}
+
+/// A cache that is attended to.
+pub(crate) struct Source {
+    pub(crate) cache: usize,
+    pub(crate) group: usize,
+    pub(crate) span: Span,
     pub(crate) rotations: Rotations,
     /// `Some`: keys are formed of values.
     pub(crate) former: Option<Former>,
-    pub(crate) threads: usize,
 }
 
 /// Heads and their width.
@@ -126,7 +137,7 @@ impl VectorCall for Attention {
         let chunks = step.chunks(self.q.rows);
         let units = chunks.len() * self.shape.kv_heads * parts;
         let rows = chunks.iter().flat_map(|c| c.rows.clone());
-        let seen: usize = rows.map(|r| step.visible(&self.group, r).len()).sum();
+        let seen: usize = rows.map(|r| step.visible(self.cache.span, r).len()).sum();
         let total = (seen * self.shape.heads) as f32 * (self.shape.head_dim as f32 * 0.05 + 2.0);
         Work::new(units, total / units.max(1) as f32)
     }
@@ -136,7 +147,7 @@ impl VectorCall for Attention {
         for unit in units {
             let unit = self.unit(cx.step, unit);
             Running::start(&mut scratch.attention, unit.rows.len() * unit.heads.len(), self.stride());
-            let work = Span { call: self, cx, unit, s };
+            let work = Task { call: self, cx, unit, s };
             work.rotate_queries(&mut scratch.attention.rotated);
             work.blocks(&mut scratch.attention);
             work.finish(&mut scratch.attention);
@@ -151,37 +162,87 @@ impl Attention {
 }
 
 /// A unit being computed.
-struct Span<'a, S> {
+struct Task<'a, S> {
     call: &'a Attention,
     cx: &'a Context<'a>,
     unit: Unit,
     s: S,
 }
 
-impl<S: Simd> Span<'_, S> {
+impl<S: Simd> Task<'_, S> {
     /// All blocks that a row of the unit sees.
     #[inline(always)]
     fn blocks(&self, buffers: &mut Buffers) {
-        let (step, group) = (self.cx.step, &self.call.group);
         let Range { start, end } = self.unit.rows;
-        let first = step.visible(group, start).start / PAGE;
-        let last = step.position(end - 1) / PAGE;
-        let queries = (end - start) * self.unit.heads.len();
+        let first = self.first_block(start);
+        let last = self.cx.step.position(end - 1) / PAGE;
         let mut i = first;
         while i <= last {
-            let rows = self.rows_seeing(i);
-            let mut held = std::mem::take(&mut buffers.block);
-            let block = Block::find(self.s, self.cx, (self.call, &self.unit), (i, queries), &mut held);
-            let sharing = self.unit.heads.len();
-            let mut query = (rows.start - start) * sharing;
-            let end = (rows.end - start) * sharing;
-            while query < end {
-                let count = (end - query).min(TILE);
-                self.tile(&block, query..query + count, buffers);
-                query += count;
+            let mut rows = self.rows_seeing(i);
+            if let Some(recent) = &self.call.recent {
+                let middle = self.rows_since(recent, i, rows.clone());
+                self.change_basis(recent, i, (rows.start..middle, buffers));
+                self.part(recent, i, (rows.start..middle, buffers));
+                rows.start = middle;
             }
-            buffers.block = held;
+            self.part(&self.call.cache, i, (rows, buffers));
             i += 1;
+        }
+    }
+
+    /// One block, as it lies in one cache, and some rows that see it.
+    #[inline(always)]
+    fn part(&self, source: &Source, i: usize, (rows, buffers): (Range<usize>, &mut Buffers)) {
+        if rows.is_empty() {
+            return;
+        }
+        let (start, sharing) = (self.unit.rows.start, self.unit.heads.len());
+        let mut held = std::mem::take(&mut buffers.block);
+        let queries = rows.len() * sharing;
+        let block = Block::find(self.s, self.cx, (self.call, source, &self.unit), (i, queries), &mut held);
+        let mut query = (rows.start - start) * sharing;
+        let end = (rows.end - start) * sharing;
+        while query < end {
+            let count = (end - query).min(TILE);
+            self.tile((source, &block), query..query + count, buffers);
+            query += count;
+        }
+        buffers.block = held;
+    }
+
+    /// The first block that a row sees.
+    #[inline(always)]
+    fn first_block(&self, row: usize) -> usize {
+        self.cx.step.visible(self.call.cache.span, row).start / PAGE
+    }
+
+    /// The end of those of `rows` for which block `i` is recent. They come first: positions ascend.
+    #[inline(always)]
+    fn rows_since(&self, recent: &Source, i: usize, rows: Range<usize>) -> usize {
+        let mut end = rows.start;
+        while end < rows.end && self.cx.step.visible(recent.span, end).start <= i * PAGE {
+            end += 1;
+        }
+        end
+    }
+
+    /// Brings the sums of those of `rows` whose first recent block is `i`, and that have seen others, into the basis of its
+    /// values.
+    #[inline(always)]
+    fn change_basis(&self, recent: &Source, i: usize, (rows, buffers): (Range<usize>, &mut Buffers)) {
+        let (from, to) = (self.call.cache.rotations.values, recent.rotations.values);
+        let Some(block) = from.xor(to) else { return };
+        let (stride, sharing) = (self.call.stride(), self.unit.heads.len());
+        for row in rows {
+            if self.cx.step.visible(recent.span, row).start != i * PAGE || self.first_block(row) >= i {
+                continue;
+            }
+            let first = (row - self.unit.rows.start) * sharing;
+            for sums in buffers.sums[first * stride..(first + sharing) * stride].chunks_exact_mut(stride) {
+                for sums in sums[..self.call.shape.head_dim].chunks_exact_mut(block) {
+                    if from.is_some() { rotate_back(sums) } else { rotate(sums) }
+                }
+            }
         }
     }
 
@@ -201,7 +262,7 @@ impl<S: Simd> Span<'_, S> {
     /// Keys of block `i` that a row sees, counted within the block.
     #[inline(always)]
     fn seen(&self, row: usize, i: usize) -> Range<usize> {
-        let visible = self.cx.step.visible(&self.call.group, row);
+        let visible = self.cx.step.visible(self.call.cache.span, row);
         let first = i * PAGE;
         let low = visible.start.max(first) - first;
         low..visible.end.clamp(first, first + PAGE) - first
@@ -219,11 +280,13 @@ impl<S: Simd> Span<'_, S> {
         self.unit.at + query / self.unit.heads.len()
     }
 
-    /// Queries in the basis of the stored keys.
+    /// Queries in the basis of keys that are stored rotated.
     #[inline(always)]
     fn rotate_queries(&self, rotated: &mut Vec<f32>) {
         rotated.clear();
-        let Some(block) = self.call.rotations.keys else { return };
+        let recent = self.call.recent.as_ref().and_then(|recent| recent.rotations.keys);
+        // Heads have one size, so what is rotated is rotated in the same blocks.
+        let Some(block) = self.call.cache.rotations.keys.or(recent) else { return };
         for query in 0..self.unit.rows.len() * self.unit.heads.len() {
             let first = rotated.len();
             rotated.extend_from_slice(self.query(query));
@@ -244,14 +307,14 @@ impl<S: Simd> Span<'_, S> {
 
     /// Adds one block to some queries.
     #[inline(always)]
-    fn tile(&self, block: &Block, queries: Range<usize>, buffers: &mut Buffers) {
+    fn tile(&self, (source, block): (&Source, &Block), queries: Range<usize>, buffers: &mut Buffers) {
         let (s, head_dim) = (self.s, self.call.shape.head_dim);
         let count = queries.len();
         let mut inputs = [&[][..]; TILE];
         let mut seen = [(0, 0); TILE];
         let mut common = (0, PAGE);
         for (i, query) in queries.clone().enumerate() {
-            inputs[i] = match self.call.rotations.keys {
+            inputs[i] = match source.rotations.keys {
                 Some(_) => &buffers.rotated[query * head_dim..(query + 1) * head_dim],
                 None => self.query(query),
             };
@@ -319,9 +382,11 @@ impl<S: Simd> Span<'_, S> {
     fn finish(&self, buffers: &mut Buffers) {
         let out = self.cx.view(self.call.out.place);
         let (head_dim, stride) = (self.call.shape.head_dim, self.call.stride());
+        // The last block that a row sees is recent, where there are such.
+        let last = self.call.recent.as_ref().unwrap_or(&self.call.cache);
         for (query, running) in buffers.running.iter().enumerate() {
             let sums = &mut buffers.sums[query * stride..][..head_dim];
-            if let Some(block) = self.call.rotations.values {
+            if let Some(block) = last.rotations.values {
                 for sums in sums.chunks_exact_mut(block) {
                     rotate_back(sums);
                 }
