@@ -140,3 +140,17 @@ __device__ __forceinline__ float warp_max(float x) {
     for (int d = 16; d > 0; d /= 2) x = fmaxf(x, __shfl_xor_sync(FULL, x, d));
     return x;
 }
+
+// Lets the next kernel begin, if it was launched ahead: it waits for this one where it says so.
+__device__ __forceinline__ void start_next() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// Waits for the kernel before, and so for all before it. What was launched ahead must not leave without having waited.
+__device__ __forceinline__ void wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}

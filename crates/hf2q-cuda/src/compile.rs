@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 
 use hf2q_gguf::{Bytes, TensorType};
-use hf2q_plan::{BackendError, Limits, NamedOp, Op, Plan, Recording, RowKind, TensorId, View};
+use hf2q_plan::{BackendError, Limits, NamedOp, Op, Plan, Recording, RopeParams, RowKind, TensorId, View};
 
 use crate::backend::NAME;
 use crate::device::Device;
+use crate::error::CudaError;
+use crate::launch::kv::{DeviceCache, Mover, mover};
 use crate::launch::mat_mul::Quantized;
 use crate::launch::{Call, Operand, Rows};
 use crate::library::{Function, Library};
@@ -36,9 +38,22 @@ pub(crate) struct Compiled {
     /// Activations.
     pub(crate) arena: Buffer,
     /// Weights and everything else that is allocated for good.
-    pub(crate) buffers: Vec<Buffer>,
+    _buffers: Vec<Buffer>,
+    /// Moves of slots.
+    pub(crate) mover: Mover,
     /// Tokens that every embedding table has a row for.
     pub(crate) vocabulary: usize,
+}
+
+impl Compiled {
+    /// Copies values of the arena to the host and waits for them.
+    pub(crate) fn read(&self, at: u64, to: &mut [f32]) -> Result<(), CudaError> {
+        let mut pinned = Pinned::new(&self.device, "values to be read", size_of_val(to))?;
+        self.arena.download(&self.device, at, (&mut pinned, size_of_val(to)))?;
+        self.device.wait("reading values")?;
+        to.copy_from_slice(pinned.values(to.len()));
+        Ok(())
+    }
 }
 
 /// A weight on the device.
@@ -73,6 +88,12 @@ pub(crate) struct Compiler<'a> {
     before: Vec<Box<dyn Call>>,
     /// Quantized activations that are up to date.
     pub(crate) quantized: Quantized,
+    /// Rotations of the plan and the addresses of their tables of angles.
+    pub(crate) angles: Vec<(RopeParams, u64)>,
+    /// By [`hf2q_plan::CacheId::index`].
+    pub(crate) caches: HashMap<usize, DeviceCache>,
+    /// Memory that calls use one after another: address and bytes.
+    space: Vec<(&'static str, u64, usize)>,
 }
 
 /// Prepares a plan: allocates, uploads weights, compiles kernels.
@@ -100,6 +121,9 @@ pub(crate) fn compile(
         first: Vec::new(),
         before: Vec::new(),
         quantized: Quantized::default(),
+        angles: Vec::new(),
+        caches: HashMap::new(),
+        space: Vec::new(),
         device,
     };
     let mut waves = Vec::new();
@@ -110,9 +134,11 @@ pub(crate) fn compile(
         compiler.forget(ops);
         waves.push(Wave { before, calls });
     }
+    let mover = mover(&mut compiler, recording)?;
     let Compiler { device, first, places, buffers, .. } = compiler;
     device.wait("preparing a plan")?;
-    Ok(Compiled { device, first, waves, places, arena: memory, buffers, vocabulary: vocabulary(recording) })
+    let vocabulary = vocabulary(recording);
+    Ok(Compiled { device, first, waves, places, arena: memory, _buffers: buffers, mover, vocabulary })
 }
 
 fn vocabulary(recording: &Recording) -> usize {
@@ -200,6 +226,16 @@ impl Compiler<'_> {
         Ok(at)
     }
 
+    /// Zeroed memory that all calls which name it alike use one after another.
+    pub(crate) fn space(&mut self, what: &'static str, bytes: usize) -> Result<u64, BackendError> {
+        if let Some((_, at, _)) = self.space.iter().find(|(name, _, len)| *name == what && *len >= bytes) {
+            return Ok(*at);
+        }
+        let at = self.allocate(what, bytes)?;
+        self.space.push((what, at, bytes));
+        Ok(at)
+    }
+
     /// Memory that lives as long as the program, filled with `bytes`.
     pub(crate) fn constant(&mut self, what: &str, bytes: &[u8]) -> Result<u64, BackendError> {
         let buffer = Buffer::new(&self.device, what, bytes.len() + PADDING)?;
@@ -207,6 +243,18 @@ impl Compiler<'_> {
         let at = buffer.at();
         self.buffers.push(buffer);
         Ok(at)
+    }
+
+    /// Memory that lives as long as the result, filled with `bytes`.
+    pub(crate) fn temporary(&mut self, what: &str, bytes: &[u8]) -> Result<Buffer, BackendError> {
+        let buffer = Buffer::new(&self.device, what, bytes.len() + PADDING)?;
+        buffer.fill(&self.device, bytes, &mut self.stage)?;
+        Ok(buffer)
+    }
+
+    /// A weight that is on the device already.
+    pub(crate) fn uploaded(&self, id: TensorId) -> Option<DeviceWeight> {
+        self.weights.get(&id).copied()
     }
 
     /// The bytes of a weight in the file.

@@ -13,7 +13,6 @@ use crate::compile::{Compiled, Wave};
 use crate::error::CudaError;
 use crate::graph::Graph;
 use crate::launch::Cx;
-use crate::launch::kv::Mover;
 use crate::memory::{Buffer, Pinned};
 use crate::step;
 
@@ -41,7 +40,6 @@ pub(crate) struct CudaProgram {
     limits: Limits,
     // Dropped before what they launch on.
     graphs: HashMap<(usize, usize), Graph>,
-    mover: Mover,
     words: Vec<u32>,
     windows: Vec<Option<u32>>,
     sent: Sent,
@@ -64,7 +62,6 @@ impl CudaProgram {
         Ok(Self {
             limits: limits.clone(),
             graphs: HashMap::new(),
-            mover: compiled.mover(recording)?,
             words: Vec::new(),
             windows: recording.groups.iter().map(|g| g.span.most()).collect(),
             sent: Sent::new(&compiled, WORDS)?,
@@ -190,7 +187,7 @@ impl Program for CudaProgram {
         self.words.clear();
         self.words.extend(moves.iter().flat_map(|m| [m.from, m.to]));
         self.send_words()?;
-        self.mover.run(&self.cx(1, 1), group, moves.len())?;
+        self.compiled.mover.run(&self.cx(1, 1), group, moves.len())?;
         Ok(self.compiled.device.wait("moving slots")?)
     }
 }

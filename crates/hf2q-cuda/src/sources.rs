@@ -4,14 +4,33 @@ use crate::launch;
 
 /// A source file of a kernel, by its name without `.cu`.
 const FILES: &[(&str, &str)] = &[
+    ("attention", include_str!("../kernels/attention.cu")),
     ("elementwise", include_str!("../kernels/elementwise.cu")),
-    // Products.
+    ("embed", include_str!("../kernels/embed.cu")),
+    ("expert_sum", include_str!("../kernels/expert_sum.cu")),
+    ("glu", include_str!("../kernels/glu.cu")),
+    ("kv_store", include_str!("../kernels/kv_store.cu")),
+    ("norm", include_str!("../kernels/norm.cu")),
+    ("route", include_str!("../kernels/route.cu")),
+    ("select_rows", include_str!("../kernels/select_rows.cu")),
+    ("mat_mul_cols", include_str!("../kernels/mat_mul_cols.cu")),
+    ("mat_mul_few", include_str!("../kernels/mat_mul_few.cu")),
+    ("mat_mul_float", include_str!("../kernels/mat_mul_float.cu")),
+    ("mat_mul_lists", include_str!("../kernels/mat_mul_lists.cu")),
+    ("mat_mul_many", include_str!("../kernels/mat_mul_many.cu")),
+    ("mat_mul_pack", include_str!("../kernels/mat_mul_pack.cu")),
+    ("mat_mul_quantize", include_str!("../kernels/mat_mul_quantize.cu")),
 ];
 
 /// What kernels include.
 pub const HEADERS: &[(&str, &str)] = &[
     ("common.cuh", include_str!("../kernels/common.cuh")),
-    // Products.
+    ("kv.cuh", include_str!("../kernels/kv.cuh")),
+    ("raw.cuh", include_str!("../kernels/raw.cuh")),
+    ("mat_mul_spans.cuh", include_str!("../kernels/mat_mul_spans.cuh")),
+    ("quant_packed.cuh", include_str!("../kernels/quant_packed.cuh")),
+    ("quant_product.cuh", include_str!("../kernels/quant_product.cuh")),
+    ("quant_walk.cuh", include_str!("../kernels/quant_walk.cuh")),
 ];
 
 /// Options of every compilation: multiply-adds are fused only where a kernel says so, since their number of roundings

@@ -2,7 +2,7 @@
 
 use hf2q_plan::{Add, BackendError, Scale, SoftCap};
 
-use super::{Arguments, Call, Cx, Grid, Operand, Rows, kind_code, launch};
+use super::{Arguments, Call, Cx, Grid, MAX_Y, Operand, Rows, kind_code, launch};
 use crate::compile::Compiler;
 use crate::error::CudaError;
 use crate::library::Function;
@@ -48,9 +48,6 @@ impl Call for Elementwise {
         launch(cx, self.function, Grid::new(blocks, THREADS), &self.args)
     }
 }
-
-/// Most blocks in the second direction of a grid; kernels stride over the rest.
-const MAX_Y: usize = 65535;
 
 fn call(
     c: &mut Compiler<'_>,

@@ -1,28 +1,243 @@
-//! Matrix products.
+//! Matrix products with quantized weights.
+//!
+//! The weights are packed for the tensor cores once ([`super::mat_mul_pack`]), activations are quantized once for all
+//! products of a wave ([`super::mat_mul_quantize`]), and which kernel multiplies depends on the number of rows alone; all
+//! of them accumulate in one order.
 
-use hf2q_plan::{BackendError, ExpertMatMul, MatMul, NamedOp, TensorId};
+use hf2q_plan::{BackendError, ExpertInput, ExpertMatMul, MatMul, NamedOp, RowKind, TensorId, View};
 
-use super::Call;
-use crate::compile::Compiler;
+use super::mat_mul_experts::{self, Choice, Grouping};
+use super::mat_mul_pack::{self, Layout, Packed};
+use super::mat_mul_quantize::{self, Slots};
+use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead, mat_mul_float};
+use crate::compile::{Compiler, small};
+use crate::error::CudaError;
+use crate::library::Function;
 use crate::sources::Variant;
 
-pub(super) fn variants() -> Vec<Variant> {
-    Vec::new()
-}
+/// Weight rows of a tile, `TILE` of the kernels.
+pub(super) const TILE: usize = 16;
 
-/// Quantized activations that are up to date.
+/// Values of a chunk of k: two steps of 256.
+const CHUNK: usize = 512;
+
+/// Most warps of a block that walks tiles.
+const WALKERS: usize = 8;
+
+/// Warps of a block of `mat_mul_many`, and the entries that it multiplies.
+const MANY_WARPS: usize = 4;
+const MANY: usize = 32;
+
+/// Most entries of a product that the tiles of `mat_mul_many` are too few for.
+const SOME: usize = 64;
+
+/// Bytes of shared memory that tiles of one block may take together.
+const SHARED: usize = 40 * 1024;
+
+/// What products share: packed weights, quantized activations and lists of entries that are up to date.
 #[derive(Default)]
-pub(crate) struct Quantized {}
+pub(crate) struct Quantized {
+    pub(super) packed: Vec<(TensorId, Packed)>,
+    pub(super) activations: Slots<(View, usize)>,
+    pub(super) lists: Slots<(View, bool)>,
+}
 
 impl Quantized {
     /// Called after the wave that writes an activation.
-    pub(crate) fn forget(&mut self, _written: TensorId) {}
+    pub(crate) fn forget(&mut self, written: TensorId) {
+        self.activations.end_wave(|(view, _)| view.tensor == written);
+        self.lists.end_wave(|(view, _)| view.tensor == written);
+    }
+}
+
+pub(super) fn variants() -> Vec<Variant> {
+    let products = mat_mul_pack::LAYOUTS.iter().flat_map(|layout| {
+        let kernels = KERNELS.iter().map(|kernel| kernel.variant(layout.ty.id()));
+        kernels.chain([mat_mul_pack::variant(layout)])
+    });
+    let others = [mat_mul_quantize::variant(), mat_mul_experts::variant()];
+    products.chain(others).chain(mat_mul_float::variants()).collect()
+}
+
+/// The kernels: up to so many entries of a span, and how k is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    /// Up to 4 entries.
+    Few(usize),
+    /// Up to 8 entries for each of 1 or 2.
+    Columns(usize),
+    /// 32 entries.
+    Many,
+}
+
+const KERNELS: [Kernel; 6] =
+    [Kernel::Few(1), Kernel::Few(2), Kernel::Few(4), Kernel::Columns(1), Kernel::Columns(2), Kernel::Many];
+
+impl Kernel {
+    /// Position in [`KERNELS`] of the kernel for so many rows and tiles. Many rows of few tiles do not fill a device with
+    /// blocks that walk all of k.
+    fn of_rows(rows: usize, tiles: usize, multiprocessors: usize) -> usize {
+        let blocks = rows.div_ceil(MANY) * tiles.div_ceil(MANY_WARPS);
+        match rows {
+            0..=1 => 0,
+            2 => 1,
+            3..=4 => 2,
+            5..=8 => 3,
+            9..=16 => 4,
+            17..=SOME if blocks < 2 * multiprocessors => 4,
+            _ => 5,
+        }
+    }
+
+    /// Position in [`KERNELS`] of the kernel for spans of chosen experts.
+    fn of_grouping(grouping: Grouping) -> usize {
+        match grouping {
+            Grouping::Single => 0,
+            Grouping::Spans(8) => 3,
+            Grouping::Spans(16) => 4,
+            Grouping::Spans(_) => 5,
+        }
+    }
+
+    /// Entries of a span.
+    fn width(self) -> usize {
+        match self {
+            Self::Few(rows) => rows,
+            Self::Columns(n) => 8 * n,
+            Self::Many => MANY,
+        }
+    }
+
+    fn variant(self, ty: u32) -> Variant {
+        match self {
+            Self::Few(rows) => named("mat_mul_few", ty, ("ROWS", rows)),
+            Self::Columns(n) => named("mat_mul_cols", ty, ("COLUMNS", n)),
+            Self::Many => named("mat_mul_many", ty, ("WARPS", MANY_WARPS)),
+        }
+    }
+
+    /// Warps that a multiprocessor has room for: few registers are left where halves have scales of their own.
+    fn resident(self, layout: &Layout) -> usize {
+        match self {
+            Self::Few(4) | Self::Columns(_) if layout.sums == 2 => WALKERS,
+            _ => 2 * WALKERS,
+        }
+    }
+
+    /// Bytes of shared memory for the sums of a tile.
+    fn tile_shared(self, n_in: usize) -> usize {
+        n_in.div_ceil(CHUNK) * TILE * self.width() * size_of::<f32>()
+    }
+
+    fn function(self, c: &Compiler<'_>, layout: &Layout, n_in: usize) -> Result<Function, BackendError> {
+        let variant = self.variant(layout.ty.id());
+        let shared = if self == Self::Many { many_shared(layout) } else { self.tile_shared(n_in) };
+        c.function_with(&variant, variant.file, shared)
+    }
+}
+
+fn named(file: &'static str, ty: u32, (name, value): (&'static str, usize)) -> Variant {
+    Variant::plain(file).with("WEIGHT", ty).with(name, u32::try_from(value).expect("a small constant"))
+}
+
+/// Two stages of `mat_mul_many`: codes in rows of 288 bytes, scales, sums.
+fn many_shared(layout: &Layout) -> usize {
+    let by_group = MANY * 8 * size_of::<f32>();
+    2 * (MANY * 288 + by_group * (1 + layout.sums.max(1)))
+}
+
+/// Tiles of a block and its warps, so that the slowest warp of all blocks has least to do: `room` warps run at a time, and a
+/// block costs about as much as a chunk and a half to begin with.
+fn walkers((tiles, chunks, spans): (usize, usize, usize), tile_shared: usize, room: usize) -> (usize, usize) {
+    let cost = |each: usize| {
+        let warps = WALKERS.min(each * chunks);
+        let blocks = tiles.div_ceil(each) * spans;
+        let waves = blocks.div_ceil((room / warps).max(1));
+        waves * (2 * (each * chunks).div_ceil(warps) + 3)
+    };
+    let most = (SHARED / tile_shared.max(1)).clamp(1, 64).min(tiles.max(1));
+    let best = (1..=most).min_by_key(|&each| cost(each)).unwrap_or(1);
+    (best, WALKERS.min(best * chunks))
+}
+
+/// `Product` of `quant_product.cuh`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Product {
+    weight: u64,
+    matrix_bytes: u64,
+    codes: u64,
+    groups: u64,
+    out: Rows,
+    experts: Rows,
+    list: u64,
+    kind: u32,
+    n_in: u32,
+    n_out: u32,
+    top_k: u32,
+    per_expert: u32,
+    tiles: u32,
+}
+
+// SAFETY: the fields are those of the kernel's structure; rows lie in the arena, the rest was allocated for the
+// limits of the program.
+#[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
+unsafe impl Arguments for Product {}
+
+struct Multiply {
+    functions: [Function; KERNELS.len()],
+    layout: Layout,
+    product: Product,
+    kind: RowKind,
+    multiprocessors: usize,
+    choice: Option<Choice>,
+}
+
+impl Call for Multiply {
+    fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
+        let (rows, mut product) = (cx.count(self.kind), self.product);
+        let (index, spans) = match &self.choice {
+            None => {
+                let index = Kernel::of_rows(rows, self.tiles(), self.multiprocessors);
+                (index, rows.div_ceil(KERNELS[index].width()))
+            }
+            Some(choice) => {
+                let grouping = choice.grouping(rows);
+                product.list = if grouping == Grouping::Single { 0 } else { choice.list };
+                (Kernel::of_grouping(grouping), choice.spans(rows, grouping))
+            }
+        };
+        let grid = self.grid(KERNELS[index], spans, &mut product);
+        launch_ahead(cx, self.functions[index], grid, &product)
+    }
+}
+
+impl Multiply {
+    fn tiles(&self) -> usize {
+        (self.product.n_out as usize).div_ceil(TILE)
+    }
+
+    fn grid(&self, kernel: Kernel, spans: usize, product: &mut Product) -> Grid {
+        let (tiles, n_in) = (self.tiles(), self.product.n_in as usize);
+        if kernel == Kernel::Many {
+            let blocks = [spans, tiles.div_ceil(MANY_WARPS), 1];
+            return Grid { blocks, threads: [32 * MANY_WARPS, 1, 1], shared: many_shared(&self.layout) };
+        }
+        let (shared, room) = (kernel.tile_shared(n_in), self.multiprocessors * kernel.resident(&self.layout));
+        let (each, warps) = walkers((tiles, n_in.div_ceil(CHUNK), spans), shared, room);
+        product.tiles = u32::try_from(each).expect("a block has few tiles");
+        Grid { blocks: [tiles.div_ceil(each), spans, 1], threads: [32, warps, 1], shared: each * shared }
+    }
 }
 
 /// Prepares a product; what must run before it is given to [`Compiler::before`].
 pub(crate) fn mat_mul(c: &mut Compiler<'_>, op: &NamedOp, o: &MatMul) -> Result<Box<dyn Call>, BackendError> {
-    let ty = c.recording.weight(o.weight).ty;
-    Err(Compiler::unsupported(op, format!("there is no product with weights of type {ty} yet")))
+    let w = c.recording.weight(o.weight).clone();
+    if mat_mul_float::multiplies(w.ty) {
+        return mat_mul_float::prepare(c, (o.weight, o.x, o.out), None);
+    }
+    let Some(layout) = Layout::of(w.ty) else { return Err(unsupported(op, w.ty)) };
+    multiply(c, layout, (o.weight, o.x, o.out), None)
 }
 
 /// Prepares a product with chosen experts.
@@ -31,6 +246,82 @@ pub(crate) fn expert_mat_mul(
     op: &NamedOp,
     o: &ExpertMatMul,
 ) -> Result<Box<dyn Call>, BackendError> {
-    let ty = c.recording.weight(o.weight).ty;
-    Err(Compiler::unsupported(op, format!("there is no product with weights of type {ty} yet")))
+    let w = c.recording.weight(o.weight).clone();
+    let layout = Layout::of(w.ty);
+    if layout.is_none() && !mat_mul_float::multiplies(w.ty) {
+        return Err(unsupported(op, w.ty));
+    }
+    let choice = Choice::prepare(c, o, layout.is_none())?;
+    match layout {
+        Some(layout) => multiply(c, layout, (o.weight, o.x, o.out), Some(choice)),
+        None => mat_mul_float::prepare(c, (o.weight, o.x, o.out), Some(choice)),
+    }
+}
+
+fn unsupported(op: &NamedOp, ty: hf2q_gguf::TensorType) -> BackendError {
+    Compiler::unsupported(
+        op,
+        format!("there is no product with weights of type {ty}; convert the model to another"),
+    )
+}
+
+fn multiply(
+    c: &mut Compiler<'_>,
+    layout: Layout,
+    (weight, x, out): (TensorId, View, View),
+    choice: Option<Choice>,
+) -> Result<Box<dyn Call>, BackendError> {
+    let w = c.recording.weight(weight).clone();
+    let packed = mat_mul_pack::packed(c, weight, &layout)?;
+    let parts = choice.as_ref().map_or(1, Choice::parts);
+    let quantized = mat_mul_quantize::quantized(c, x, parts)?;
+    let out = c.operand(out)?;
+    let product = Product {
+        weight: packed.data,
+        matrix_bytes: packed.matrix_bytes,
+        codes: quantized.codes,
+        groups: quantized.groups,
+        out: out.rows,
+        experts: choice.as_ref().map_or(Rows { data: 0, stride: 0, width: 0 }, |choice| choice.experts),
+        list: 0,
+        kind: kind_code(out.kind),
+        n_in: small(w.cols)?,
+        n_out: small(w.rows)?,
+        top_k: choice.as_ref().map_or(1, |choice| choice.experts.width),
+        per_expert: choice.as_ref().map_or(0, |choice| (choice.input == ExpertInput::PerExpert).into()),
+        tiles: 1,
+    };
+    let mut functions = [packed.function; KERNELS.len()];
+    for (function, kernel) in functions.iter_mut().zip(KERNELS) {
+        *function = kernel.function(c, &layout, w.cols)?;
+    }
+    let multiprocessors = c.device.info.multiprocessors as usize;
+    Ok(Box::new(Multiply { functions, layout, product, kind: out.kind, multiprocessors, choice }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_of_rows_has_a_kernel_that_holds_them() {
+        for rows in 1..=16 {
+            assert!(KERNELS[Kernel::of_rows(rows, 4, 132)].width() >= rows, "{rows} rows");
+        }
+        assert_eq!(KERNELS[Kernel::of_rows(SOME, 4, 132)], Kernel::Columns(2));
+        assert_eq!(KERNELS[Kernel::of_rows(SOME + 1, 4, 132)], Kernel::Many);
+        assert_eq!(KERNELS[Kernel::of_rows(SOME, 1344, 132)], Kernel::Many);
+        for grouping in [Grouping::Single, Grouping::Spans(8), Grouping::Spans(16), Grouping::Spans(MANY)] {
+            assert_eq!(KERNELS[Kernel::of_grouping(grouping)].width(), grouping.width());
+        }
+    }
+
+    #[test]
+    fn tiles_are_spread_over_the_device() {
+        // 256 tiles of 6 chunks fit at once; 16384 do not, but blocks stay within the shared memory.
+        assert_eq!(walkers((256, 6, 1), 384, 132 * 16), (1, 6));
+        let (each, warps) = walkers((16384, 6, 1), 384, 132 * 16);
+        assert!(each * 384 <= SHARED && warps == WALKERS && each > 1);
+        assert_eq!(walkers((1, 1, 1), 64, 16), (1, 1));
+    }
 }

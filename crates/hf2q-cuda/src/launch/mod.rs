@@ -2,13 +2,23 @@
 //!
 //! Every kernel takes the address of the step's numbers first ([`crate::step`]) and its structure of arguments second.
 
+pub(crate) mod attention;
 pub(crate) mod elementwise;
 pub(crate) mod kv;
 pub(crate) mod mat_mul;
+mod mat_mul_experts;
+mod mat_mul_float;
+mod mat_mul_pack;
+mod mat_mul_quantize;
+pub(crate) mod norm;
+pub(crate) mod route;
+pub(crate) mod rows;
 
 use std::ffi::c_void;
 
-use cudarc::driver::result;
+use cudarc::driver::sys::{
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, cuLaunchKernelEx,
+};
 use hf2q_plan::RowKind;
 
 use crate::device::{Device, driver_error};
@@ -18,7 +28,16 @@ use crate::sources::Variant;
 
 /// Every variant of every kernel.
 pub(crate) fn variants() -> Vec<Variant> {
-    [elementwise::variants(), mat_mul::variants()].concat()
+    [
+        attention::variants(),
+        elementwise::variants(),
+        kv::variants(),
+        mat_mul::variants(),
+        norm::variants(),
+        route::variants(),
+        rows::variants(),
+    ]
+    .concat()
 }
 
 /// A structure of arguments as kernels read it.
@@ -84,6 +103,9 @@ pub(crate) fn kind_code(kind: RowKind) -> u32 {
     }
 }
 
+/// Most blocks in the second direction of a grid; kernels stride over the rest.
+pub(crate) const MAX_Y: usize = 65535;
+
 /// Blocks and threads of a launch, and bytes of shared memory chosen at launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {
@@ -100,11 +122,31 @@ impl Grid {
 }
 
 /// Queues a kernel.
-#[expect(unsafe_code, reason = "the only launch of kernels")]
 pub(crate) fn launch<A: Arguments>(
     cx: &Cx<'_>,
     function: Function,
     grid: Grid,
+    arguments: &A,
+) -> Result<(), CudaError> {
+    queue(cx, function, (grid, false), arguments)
+}
+
+/// Queues a kernel that may begin before the one queued last has ended, where the device can do that. The kernel must say
+/// `wait_for_inputs` before it reads what others write, before it writes, and in every thread.
+pub(crate) fn launch_ahead<A: Arguments>(
+    cx: &Cx<'_>,
+    function: Function,
+    grid: Grid,
+    arguments: &A,
+) -> Result<(), CudaError> {
+    queue(cx, function, (grid, cx.device.info.capability >= (9, 0)), arguments)
+}
+
+#[expect(unsafe_code, reason = "the only launch of kernels")]
+fn queue<A: Arguments>(
+    cx: &Cx<'_>,
+    function: Function,
+    (grid, ahead): (Grid, bool),
     arguments: &A,
 ) -> Result<(), CudaError> {
     if grid.blocks.contains(&0) {
@@ -116,17 +158,26 @@ pub(crate) fn launch<A: Arguments>(
     let mut step = cx.step;
     let mut arguments = *arguments;
     let mut parameters = [(&raw mut step).cast::<c_void>(), (&raw mut arguments).cast::<c_void>()];
-    // SAFETY: the function belongs to a loaded module; it takes an address and a structure of the type's layout, which
-    // `Arguments` promises, as it does for the memory that they name.
-    let queued = unsafe {
-        result::launch_kernel(
-            function.0,
-            (bx, by, bz),
-            (tx, ty, tz),
-            small(grid.shared),
-            cx.device.stream.cu_stream(),
-            &mut parameters,
-        )
+    let mut attribute = CUlaunchAttribute {
+        id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
     };
-    queued.map_err(|e| driver_error("launching a kernel", e))
+    let config = CUlaunchConfig {
+        gridDimX: bx,
+        gridDimY: by,
+        gridDimZ: bz,
+        blockDimX: tx,
+        blockDimY: ty,
+        blockDimZ: tz,
+        sharedMemBytes: small(grid.shared),
+        hStream: cx.device.stream.cu_stream(),
+        attrs: &raw mut attribute,
+        numAttrs: ahead.into(),
+    };
+    // SAFETY: the function belongs to a loaded module; it takes an address and a structure of the type's layout, which
+    // `Arguments` promises, as it does for the memory that they name. All that is pointed to outlives the call.
+    let queued =
+        unsafe { cuLaunchKernelEx(&config, function.0, parameters.as_mut_ptr(), std::ptr::null_mut()) };
+    queued.result().map_err(|e| driver_error("launching a kernel", e))
 }

@@ -1,0 +1,81 @@
+// How few rows are multiplied: a block of threads takes some tiles of 16 weight rows; its warps walk the chunks of k of all of
+// them, each warp every so many, and load the steps of the next chunk while they multiply one. Sums of chunks meet in shared
+// memory, where they are added in order.
+//
+// grid: (blocks of tiles, spans); block: (32, warps). Shared: 16 · WIDTH floats for each chunk of each tile.
+#pragma once
+#include "quant_product.cuh"
+
+// What a lane holds of a step.
+template <int TYPE> struct Held {
+    Codes<TYPE> codes;
+    Scales<TYPE> low, high;
+
+    __device__ __forceinline__ void load(const u8* tile, int step, int lane, int groups) {
+        const u8* at = tile + (u64)step * Packed<TYPE>::STEP_BYTES;
+        codes.load(at, lane, groups - 8 * step);
+        low.load(at, lane / 4), high.load(at, lane / 4 + 8);
+    }
+};
+
+// MATH has TYPE, the WIDTH of spans, how many steps are loaded AHEAD and the sums of a tile: `begin`, `clear`, `add` a step, `put`.
+template <typename MATH> __device__ __forceinline__ void walk(const Step& numbers, const Product& p) {
+    constexpr int TYPE = MATH::TYPE, SUMS = TILE * MATH::WIDTH;
+    extern __shared__ float parts[];
+    const int lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
+    const int groups = p.n_in / GROUP, steps = (groups + 7) / 8, chunks = (steps + CHUNK - 1) / CHUNK;
+    const int tiles = (p.n_out + TILE - 1) / TILE, first = blockIdx.x * p.tiles;
+    const int here = tiles - first < (int)p.tiles ? tiles - first : p.tiles, items = here * chunks;
+    const u64 bytes = tile_bytes<TYPE>(groups);
+    const bool plain = !p.experts.data;
+    Span span;
+    start_next();
+    // Which matrix is known beforehand unless a router chooses it.
+    span.matrix = 0, span.first = blockIdx.y * MATH::WIDTH, span.count = 1, span.entries = nullptr;
+    if (!plain) {
+        wait_for_inputs();
+        if (!find_span(numbers, p, blockIdx.y, MATH::WIDTH, span)) return;
+    }
+    const u8* weight = p.weight + span.matrix * p.matrix_bytes + first * bytes;
+    Held<TYPE> held[MATH::AHEAD];
+    // Neighbouring warps are at the same k, so that activations are found in the first cache.
+    int item = warp;
+    if (item < items) {
+        const u8* tile = weight + item % here * bytes;
+#pragma unroll
+        for (int c = 0; c < MATH::AHEAD; c++)
+            if (item / here * CHUNK + c < steps) held[c].load(tile, item / here * CHUNK + c, lane, groups);
+    }
+    if (plain) {
+        wait_for_inputs();
+        if (!find_span(numbers, p, blockIdx.y, MATH::WIDTH, span)) return;
+    }
+    MATH math;
+    math.begin(p, span, lane, steps);
+    while (item < items) {
+        const int next = item + warps, step = item / here * CHUNK;
+        const u8 *tile = weight + item % here * bytes, *next_tile = weight + next % here * bytes;
+        math.clear();
+#pragma unroll
+        for (int c = 0; c < CHUNK; c++) {
+            if (step + c < steps) math.add(held[c % MATH::AHEAD], step + c);
+            const int later = next / here * CHUNK + c + MATH::AHEAD - CHUNK;
+            if (c + MATH::AHEAD < CHUNK) {
+                if (step + c + MATH::AHEAD < steps) held[c % MATH::AHEAD].load(tile, step + c + MATH::AHEAD, lane, groups);
+            } else if (next < items && later < steps) {
+                held[c % MATH::AHEAD].load(next_tile, later, lane, groups);
+            }
+        }
+        math.put(parts + item * SUMS);
+        item = next;
+    }
+    __syncthreads();
+    for (int i = warp * 32 + lane; i < here * SUMS; i += 32 * warps) {
+        const int tile = i / SUMS, at = i % SUMS;
+        const u32 r = at / TILE, column = (first + tile) * TILE + at % TILE;
+        if (r >= span.count || column >= p.n_out) continue;
+        float total = 0.0f;
+        for (int chunk = 0; chunk < chunks; chunk++) total = __fadd_rn(total, parts[(chunk * here + tile) * SUMS + at]);
+        output_of(p, span.entry(r))[column] = total;
+    }
+}

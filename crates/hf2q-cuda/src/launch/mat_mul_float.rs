@@ -1,0 +1,108 @@
+//! Products with float weights, in f32, from the file's own layout.
+
+use hf2q_gguf::TensorType;
+use hf2q_plan::{BackendError, ExpertInput, RowKind, TensorId, View};
+
+use super::mat_mul_experts::{Choice, Grouping};
+use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead};
+use crate::compile::{Compiler, small};
+use crate::error::CudaError;
+use crate::library::Function;
+use crate::sources::Variant;
+
+const TYPES: [TensorType; 3] = [TensorType::F32, TensorType::F16, TensorType::Bf16];
+
+/// Warps of a block.
+const WARPS: usize = 4;
+
+/// Entries of a span and weight rows of a warp, for one row and for more.
+const SHAPES: [(usize, usize); 2] = [(1, 1), (8, 4)];
+
+/// Whether this file multiplies with weights of a type.
+pub(super) fn multiplies(ty: TensorType) -> bool {
+    TYPES.contains(&ty)
+}
+
+fn variant(ty: TensorType, (rows, outs): (usize, usize)) -> Variant {
+    let word = |n: usize| u32::try_from(n).expect("a small constant");
+    Variant::plain("mat_mul_float").with("WEIGHT", ty.id()).with("ROWS", word(rows)).with("OUTS", word(outs))
+}
+
+pub(super) fn variants() -> Vec<Variant> {
+    TYPES.into_iter().flat_map(|ty| SHAPES.map(|shape| variant(ty, shape))).collect()
+}
+
+/// `FloatProduct` of the kernel.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Args {
+    weight: u64,
+    matrix_bytes: u64,
+    x: Rows,
+    out: Rows,
+    experts: Rows,
+    list: u64,
+    kind: u32,
+    n_in: u32,
+    n_out: u32,
+    top_k: u32,
+    per_expert: u32,
+    padding: u32,
+}
+
+// SAFETY: the fields are those of the kernel's structure; rows lie in the arena, the rest was allocated for the
+// limits of the program.
+#[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
+unsafe impl Arguments for Args {}
+
+struct Multiply {
+    functions: [Function; 2],
+    args: Args,
+    kind: RowKind,
+    choice: Option<Choice>,
+}
+
+impl Call for Multiply {
+    fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
+        let (rows, mut args) = (cx.count(self.kind), self.args);
+        let (index, spans) = match &self.choice {
+            None if rows <= 1 => (0, rows),
+            None => (1, rows.div_ceil(SHAPES[1].0)),
+            Some(choice) => {
+                let grouping = choice.grouping(rows);
+                args.list = if grouping == Grouping::Single { 0 } else { choice.list };
+                (usize::from(grouping != Grouping::Single), choice.spans(rows, grouping))
+            }
+        };
+        let blocks = [(args.n_out as usize).div_ceil(WARPS * SHAPES[index].1), spans, 1];
+        launch_ahead(cx, self.functions[index], Grid::new(blocks, 32 * WARPS), &args)
+    }
+}
+
+/// Prepares a product.
+pub(super) fn prepare(
+    c: &mut Compiler<'_>,
+    (weight, x, out): (TensorId, View, View),
+    choice: Option<Choice>,
+) -> Result<Box<dyn Call>, BackendError> {
+    let w = c.weight(weight)?;
+    let functions = [0, 1].map(|i| c.function(&variant(w.ty, SHAPES[i]), "mat_mul_float"));
+    let [one, more] = functions;
+    let (x, out) = (c.operand(x)?, c.operand(out)?);
+    let row_bytes = w.ty.block_bytes() * w.n_in;
+    let args = Args {
+        weight: w.data,
+        matrix_bytes: (row_bytes * w.n_out) as u64,
+        x: x.rows,
+        out: out.rows,
+        experts: choice.as_ref().map_or(Rows { data: 0, stride: 0, width: 0 }, |choice| choice.experts),
+        list: 0,
+        kind: kind_code(out.kind),
+        n_in: small(w.n_in)?,
+        n_out: small(w.n_out)?,
+        top_k: choice.as_ref().map_or(1, |choice| choice.experts.width),
+        per_expert: choice.as_ref().map_or(0, |choice| (choice.input == ExpertInput::PerExpert).into()),
+        padding: 0,
+    };
+    Ok(Box::new(Multiply { functions: [one?, more?], args, kind: out.kind, choice }))
+}

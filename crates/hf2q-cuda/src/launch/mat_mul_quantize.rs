@@ -1,0 +1,167 @@
+//! Activations as signed bytes, quantized once for all products of a wave.
+
+use hf2q_plan::{BackendError, RowKind, View};
+
+use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead};
+use crate::compile::{Compiler, small};
+use crate::error::CudaError;
+use crate::library::Function;
+use crate::sources::Variant;
+
+/// Values that a block of threads quantizes.
+const BLOCK: usize = 1024;
+
+pub(super) fn variant() -> Variant {
+    Variant::plain("mat_mul_quantize")
+}
+
+/// Pieces of memory that hold what is derived from activations. A piece is used again once a later wave needs one, since
+/// launches run in the order in which they are prepared, but what is derived for a wave is derived before all its calls.
+pub(super) struct Slots<K> {
+    slots: Vec<Slot<K>>,
+    wave: usize,
+}
+
+struct Slot<K> {
+    at: u64,
+    bytes: usize,
+    holds: Option<K>,
+    /// The last wave that reads it.
+    used: usize,
+}
+
+impl<K> Default for Slots<K> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), wave: 0 }
+    }
+}
+
+/// Pieces that are kept for waves to come before one is overwritten.
+const KEPT: usize = 3;
+
+impl<K: PartialEq> Slots<K> {
+    /// Ends a wave, after which what `stale` names holds no more.
+    pub(super) fn end_wave(&mut self, stale: impl Fn(&K) -> bool) {
+        self.wave += 1;
+        for slot in &mut self.slots {
+            if slot.holds.as_ref().is_some_and(&stale) {
+                slot.holds = None;
+            }
+        }
+    }
+
+    /// Where `key` is held.
+    pub(super) fn find(&mut self, key: &K) -> Option<u64> {
+        let slot = self.slots.iter_mut().find(|slot| slot.holds.as_ref() == Some(key))?;
+        slot.used = self.wave;
+        Some(slot.at)
+    }
+
+    /// A piece of memory of an earlier wave for `key`.
+    pub(super) fn reuse(&mut self, key: K, bytes: usize) -> Option<u64> {
+        if self.slots.len() < KEPT {
+            return None;
+        }
+        let free = self.slots.iter_mut().filter(|slot| slot.used != self.wave && slot.bytes >= bytes);
+        let slot = free.min_by_key(|slot| (slot.used, slot.bytes))?;
+        (slot.holds, slot.used) = (Some(key), self.wave);
+        Some(slot.at)
+    }
+
+    /// Adds a piece for `key`.
+    pub(super) fn add(&mut self, key: K, at: u64, bytes: usize) {
+        self.slots.push(Slot { at, bytes, holds: Some(key), used: self.wave });
+    }
+}
+
+/// Quantized rows on the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Activations {
+    pub(super) codes: u64,
+    /// Four floats for each 32 codes.
+    pub(super) groups: u64,
+}
+
+/// `Quantize` of the kernel.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Args {
+    x: Rows,
+    codes: u64,
+    groups: u64,
+    kind: u32,
+    parts: u32,
+    n_in: u32,
+    n_pad: u32,
+}
+
+// SAFETY: the fields are those of the kernel's structure; rows lie in the arena, and codes and groups have been allocated
+// for as many rows as the program accepts.
+#[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
+unsafe impl Arguments for Args {}
+
+struct Quantize {
+    function: Function,
+    args: Args,
+    kind: RowKind,
+}
+
+impl Call for Quantize {
+    fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
+        let rows = cx.count(self.kind) * self.args.parts as usize;
+        let blocks = [rows, (self.args.n_pad as usize).div_ceil(BLOCK), 1];
+        launch_ahead(cx, self.function, Grid::new(blocks, BLOCK / 4), &self.args)
+    }
+}
+
+/// An activation whose rows are `parts` quantized rows each; it is quantized before the wave unless that has been done.
+pub(super) fn quantized(c: &mut Compiler<'_>, x: View, parts: usize) -> Result<Activations, BackendError> {
+    let operand = c.operand(x)?;
+    let n_in = x.width / parts;
+    let n_pad = n_in.next_multiple_of(256);
+    // Kernels read, and do not use, rows behind the last.
+    let rows = c.max_rows(operand.kind) * parts + 15;
+    // A byte a code, and 16 bytes for each 32.
+    let (codes_len, bytes) = (rows * n_pad, rows * n_pad + rows * n_pad / 2);
+    let placed = |at: u64| Activations { codes: at, groups: at + codes_len as u64 };
+    if let Some(at) = c.quantized.activations.find(&(x, parts)) {
+        return Ok(placed(at));
+    }
+    let at = match c.quantized.activations.reuse((x, parts), bytes) {
+        Some(at) => at,
+        None => {
+            let at = c.allocate("quantized activations", bytes)?;
+            c.quantized.activations.add((x, parts), at, bytes);
+            at
+        }
+    };
+    let found = placed(at);
+    let (codes, groups) = (found.codes, found.groups);
+    let (parts, n_in, n_pad) = (small(parts)?, small(n_in)?, small(n_pad)?);
+    let args = Args { x: operand.rows, codes, groups, kind: kind_code(operand.kind), parts, n_in, n_pad };
+    let function = c.function(&variant(), "quantize_rows")?;
+    c.before(Box::new(Quantize { function, args, kind: operand.kind }));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_not_overwritten_in_the_wave_that_reads_it() {
+        let mut slots = Slots::default();
+        for key in 0..4 {
+            assert_eq!(slots.reuse(key, 10), None);
+            slots.add(key, 100 + key, 10);
+        }
+        slots.end_wave(|&key| key == 3);
+        assert_eq!(slots.find(&3), None);
+        assert_eq!(slots.find(&0), Some(100));
+        assert_eq!(slots.reuse(7, 11), None, "too large for any");
+        let taken: Vec<_> = (7..10).map(|key| slots.reuse(key, 10)).collect();
+        assert_eq!(taken, [Some(101), Some(102), Some(103)]);
+        assert_eq!(slots.reuse(11, 10), None, "all are in use");
+        assert_eq!(slots.find(&1), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! The experts of each row and their weights.
+
+use hf2q_plan::{BackendError, NamedOp, Renormalize, Route, RowKind};
+
+use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch};
+use crate::compile::Compiler;
+use crate::error::CudaError;
+use crate::library::Function;
+use crate::sources::Variant;
+
+/// Rows of a block, one for each warp.
+const WARPS: usize = 4;
+
+/// Most experts: a lane notes which of its own are taken in the bits of a word.
+const EXPERTS: usize = 32 * 32;
+
+fn variant() -> Variant {
+    Variant::plain("route")
+}
+
+pub(super) fn variants() -> Vec<Variant> {
+    vec![variant()]
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Args {
+    logits: Rows,
+    experts: Rows,
+    weights: Rows,
+    scale: u64,
+    of_chosen: u32,
+    kind: u32,
+}
+
+// SAFETY: the fields are those of the kernel's structure; rows lie in the arena, sized for the program's limits.
+#[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
+unsafe impl Arguments for Args {}
+
+struct Routing {
+    function: Function,
+    args: Args,
+    rows: RowKind,
+}
+
+impl Call for Routing {
+    fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
+        let blocks = [cx.count(self.rows).div_ceil(WARPS), 1, 1];
+        launch(cx, self.function, Grid::new(blocks, 32 * WARPS), &self.args)
+    }
+}
+
+pub(crate) fn route(c: &mut Compiler<'_>, op: &NamedOp, o: &Route) -> Result<Box<dyn Call>, BackendError> {
+    if o.logits.width > EXPERTS {
+        let why = format!("{} experts, at most {EXPERTS} can be chosen from", o.logits.width);
+        return Err(Compiler::unsupported(op, why));
+    }
+    let function = c.function(&variant(), "route")?;
+    let (logits, experts, weights) = (c.operand(o.logits)?, c.operand(o.experts)?, c.operand(o.weights)?);
+    let args = Args {
+        logits: logits.rows,
+        experts: experts.rows,
+        weights: weights.rows,
+        scale: o.expert_scale.map(|id| c.weight(id)).transpose()?.map_or(0, |w| w.data),
+        of_chosen: u32::from(o.renormalize == Renormalize::Chosen),
+        kind: kind_code(logits.kind),
+    };
+    Ok(Box::new(Routing { function, args, rows: logits.kind }))
+}
