@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn outliers_are_in_the_outer_bins() {
-        let mut values = vec![0.1_f32, -0.1].repeat(500);
+        let mut values = [0.1_f32, -0.1].repeat(500);
         values.extend([50.0, -50.0]);
         let s = TensorStats::new("x", &values, None);
         assert_eq!((s.histogram.0[0], s.histogram.0[HISTOGRAM - 1]), (1, 1));

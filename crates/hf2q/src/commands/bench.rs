@@ -36,12 +36,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     }
     terminal::print_line(&format!("{name}\n{backend}"))?;
     if !skipped.is_empty() {
-        terminal::print_line(&format!("without {}: only the time means anything", skipped.join(", ")))?;
+        terminal::print_line(&format!("without {}: only the time means anything", listed(&skipped)))?;
     }
     terminal::print_line("")?;
     print_row("prompt", args.prompt, args.depth, &prompt)?;
     print_row("decode", args.decode, args.depth, &decode)
 }
+
+/// Names of skipped operations that are printed; JSON has all.
+const SHOWN: usize = 6;
 
 /// The model of a file, or one of random weights, if there is memory for it; and what to call it.
 pub(crate) fn subject(model: Option<&Path>, synthetic: Option<&str>) -> Result<(String, Model)> {
@@ -112,6 +115,15 @@ fn decode_time(engine: &mut Engine, sequence: SequenceId, count: usize) -> Resul
         }
     }
     Ok(started.elapsed().as_secs_f64())
+}
+
+/// Names of operations; of many the first.
+fn listed(names: &[String]) -> String {
+    let shown = names.len().min(SHOWN);
+    match names.len() - shown {
+        0 => names.join(", "),
+        more => format!("{} operations ({}, and {more} more)", names.len(), names[..shown].join(", ")),
+    }
 }
 
 fn median(sorted: &[f64]) -> Option<f64> {

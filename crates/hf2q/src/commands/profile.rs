@@ -99,7 +99,7 @@ fn summary(phase: &PhaseProfile, depth: usize) -> String {
     let parts = if phase.phase == Phase::Prompt { 1 } else { phase.steps };
     let each = |time: Duration| duration(time.as_secs_f64() / parts as f64);
     format!(
-        "\n{} {}{at}: {}{per}, {:.1} tok/s; its operations one by one sum up to {} ({:+.1} %)\n",
+        "\n{} {}{at}: {}{per}, {:.1} tok/s\nits operations one by one sum up to {} ({:+.1} %)\n",
         phase.phase.name(),
         phase.tokens,
         each(phase.unobserved),

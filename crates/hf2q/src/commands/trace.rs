@@ -147,7 +147,7 @@ fn codec_text(codec: &CodecStats, width: usize) -> String {
     let rotated = format!("  rotated, blocks of {}", codec.block);
     // The columns of count, mean and deviation.
     let wide = width + 32;
-    let share = |(turbo, share): &(Turbo, f64)| format!("tq{} {:.3} %", turbo.bits(), 100.0 * share);
+    let share = |(turbo, share): &(Turbo, f64)| format!("tq{} {:.2} %", turbo.bits(), 100.0 * share);
     let clipped: Vec<String> = codec.clipped.iter().map(share).collect();
     format!(
         "{rotated:<wide$} {:>9.2} {:>10.3e}  {}\n  beyond the outermost level: {}\n",

@@ -96,6 +96,11 @@ fn operations_can_be_left_out_of_a_measurement() {
         ),
         "{text}"
     );
+    let text = bench(&["--skip", "*_proj"]).success();
+    assert!(
+        text.contains(" operations (L00.attn.q_proj, ") && text.contains(" more): only the time"),
+        "{text}"
+    );
     bench(&["--skip", "*.moe.*"]).failure(&["L00.moe.route cannot be skipped"]);
     let json: Value = serde_json::from_str(&bench(&["--skip", "output", "--json"]).success()).unwrap();
     assert_eq!(json["skipped"], serde_json::json!(["output"]));
