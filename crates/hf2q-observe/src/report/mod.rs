@@ -9,7 +9,7 @@ use plot::{Line, Plot, Point, Scale};
 
 /// Style of the lines: that of the other pages has dots and fields only.
 const STYLE: &str = ".curve { fill: none; stroke: oklch(var(--dot) var(--chroma) var(--hue)); stroke-width: 1.6; }\n\
-                     .plot { display: block; width: 100%; height: auto; }\n.good { color: var(--soft); }\n";
+                     .plot { display: block; width: 100%; min-width: 640px; height: auto; }\n";
 
 /// Hues of the candidates, far from their neighbours; then they begin again.
 const HUES: [u32; 8] = [262, 30, 148, 320, 88, 205, 352, 120];
@@ -171,7 +171,7 @@ fn positions(c: &Comparison) -> String {
     };
     let ends = c.candidates.iter().filter_map(|c| Some((c.positions.first()?.from, c.positions.last()?.to)));
     let Some((from, to)) = ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else { return String::new() };
-    let step = ((to - from) / 8).max(1);
+    let step = ((to - from) / 8).next_power_of_two();
     let ticks = (from..to).step_by(step).map(|p| (p as f64, p.to_string())).collect();
     section(
         "KL by position",
@@ -224,7 +224,7 @@ fn section(title: &str, note: &str, plot: &Plot, c: &Comparison) -> String {
     };
     let legend: String = c.candidates.iter().enumerate().map(legend).collect();
     format!(
-        "<section>\n<h2>{title}</h2>\n<p class=\"note\">{note}</p>\n<ul class=\"legend\">{legend}</ul>\n{}</section>\n",
+        "<section>\n<h2>{title}</h2>\n<p class=\"note\">{note}</p>\n<ul class=\"legend\">{legend}</ul>\n<div class=\"scroll\">{}</div></section>\n",
         plot.svg(title)
     )
 }

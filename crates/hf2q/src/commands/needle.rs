@@ -37,7 +37,8 @@ pub(crate) fn run(args: &NeedleArgs) -> Result<()> {
     let model = load::model(&gguf)?;
     let texts = haystacks(args, (&tokenizer, &model), &lines)?;
     let longest = texts.iter().map(|(length, _, _)| *length).max().unwrap_or(0);
-    let mut engines = args.kv.iter().map(|kv| open(args, &model, (longest, *kv))).collect::<Result<Vec<_>>>()?;
+    let mut engines =
+        args.kv.iter().map(|kv| open(args, &model, (longest, *kv))).collect::<Result<Vec<_>>>()?;
     interrupt::install_once()?;
     let asked = ask(&mut engines, texts)?;
     if args.json { print_json(args, &asked) } else { print(args, &asked) }
@@ -85,7 +86,11 @@ fn haystacks(
     Ok(texts)
 }
 
-fn open(args: &NeedleArgs, model: &Model, (longest, kv): (usize, hf2q_model::RecordOptions)) -> Result<Engine> {
+fn open(
+    args: &NeedleArgs,
+    model: &Model,
+    (longest, kv): (usize, hf2q_model::RecordOptions),
+) -> Result<Engine> {
     // Beside a text there is a page for what a question has of its own, and one for its copy of a shared page.
     let context = longest + 2 * PAGE;
     let engine_args =
@@ -137,7 +142,8 @@ fn print(args: &NeedleArgs, asked: &[Asked]) -> Result<()> {
     let mut depths = args.depths.clone();
     depths.sort_by(f64::total_cmp);
     depths.dedup();
-    let mut table = vec![row(["tokens", "depth"].map(str::to_owned), args.kv.iter().map(ToString::to_string))];
+    let mut table =
+        vec![row(["tokens", "depth"].map(str::to_owned), args.kv.iter().map(ToString::to_string))];
     for &length in &lengths {
         for &depth in &depths {
             let here = || asked.iter().filter(|a| a.length == length && a.question.depth == depth);
@@ -163,9 +169,7 @@ fn cell((right, all, mean): (usize, usize, f64)) -> String {
 
 fn print_json(args: &NeedleArgs, asked: &[Asked]) -> Result<()> {
     let result = |a: &Asked| {
-        let answer = |(kv, answer): (&hf2q_model::RecordOptions, &Answer)| {
-            json!({ "kv": kv.to_string(), "exact": answer.exact, "mean_log_likelihood": answer.mean_log_likelihood })
-        };
+        let answer = |(kv, answer): (&hf2q_model::RecordOptions, &Answer)| json!({ "kv": kv.to_string(), "exact": answer.exact, "mean_log_likelihood": answer.mean_log_likelihood });
         json!({
             "length": a.length,
             "tokens": a.question.tokens.len(),

@@ -14,7 +14,10 @@ const LOGIT_ROWS: usize = 64;
 pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let stride = args.stride.unwrap_or(args.tokens);
     if stride > args.tokens {
-        bail!("--stride {stride} leaves out tokens between windows of --tokens {}; give a smaller one", args.tokens);
+        bail!(
+            "--stride {stride} leaves out tokens between windows of --tokens {}; give a smaller one",
+            args.tokens
+        );
     }
     let text = std::fs::read_to_string(&args.file).with_context(|| args.file.display().to_string())?;
     let gguf = load::open(&args.model)?;

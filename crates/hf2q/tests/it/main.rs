@@ -17,6 +17,8 @@ mod imatrix;
 #[cfg(test)]
 mod profile;
 #[cfg(test)]
+mod quality;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod trace;

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) ok: bool,
+    pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
@@ -18,7 +19,8 @@ impl Ran {
         let text = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
         // 101 is the status of a panic; no status at all is a signal.
         assert!(output.status.code().is_some_and(|c| c != 101), "crashed: {output:?}");
-        Self { ok: output.status.success(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+        let code = output.status.code();
+        Self { ok: output.status.success(), code, stdout: text(&output.stdout), stderr: text(&output.stderr) }
     }
 
     /// Standard output of a run that must succeed.

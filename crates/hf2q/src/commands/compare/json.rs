@@ -1,16 +1,14 @@
 //! The comparison for programs. Numbers that are not finite are null.
 
-use hf2q_observe::{Bar, Compared, Comparison, Failure, Greedy, LayerCosine, Likelihood, Measured, PositionKl};
+use hf2q_observe::{
+    Bar, Compared, Comparison, Failure, Greedy, LayerCosine, Likelihood, Measured, PositionKl,
+};
 use serde_json::{Value, json};
 
 use super::Setup;
 use crate::args::CompareArgs;
 
-pub(super) fn json(
-    args: &CompareArgs,
-    setup: &Setup,
-    (found, failures): (&Comparison, &[Failure]),
-) -> Value {
+pub(super) fn json(args: &CompareArgs, setup: &Setup, (found, failures): (&Comparison, &[Failure])) -> Value {
     let other = args.other.as_ref().unwrap_or(&args.model);
     let candidates = found.candidates.iter().zip(&setup.candidates);
     let candidates: Vec<Value> = candidates

@@ -69,7 +69,11 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
         interrupt::tidily(|| hf2q_gguf::write_file(page, page_text.as_bytes()))?;
     }
     if args.json {
-        terminal::print_line(&serde_json::to_string_pretty(&json::json(args, &setup, (&comparison, &failures)))?)?;
+        terminal::print_line(&serde_json::to_string_pretty(&json::json(
+            args,
+            &setup,
+            (&comparison, &failures),
+        ))?)?;
     } else {
         print::print(args, &setup, &comparison)?;
     }
@@ -125,7 +129,9 @@ impl Setup {
         let (half, room) = (context / 2, context - context / 2);
         let greedy = args.greedy.unwrap_or(GREEDY.min(room));
         if greedy > room {
-            bail!("--greedy {greedy} after {half} tokens is more than a context of {context}; at most {room} fit");
+            bail!(
+                "--greedy {greedy} after {half} tokens is more than a context of {context}; at most {room} fit"
+            );
         }
         let candidates = if args.b_kv.is_empty() { vec![args.a_kv] } else { args.b_kv.clone() };
         Ok(Self { tokenizer, models, context, greedy, candidates })
@@ -133,7 +139,13 @@ impl Setup {
 
     fn comparer(&self, args: &CompareArgs) -> Result<Comparer> {
         let [Some(a), b] = &self.models else { bail!("a model is always there") };
-        let one = |threads, kv, isa| EngineArgs { threads, context: Some(self.context), chunk: args.chunk, kv, isa };
+        let one = |threads, kv, isa| EngineArgs {
+            threads,
+            context: Some(self.context),
+            chunk: args.chunk,
+            kv,
+            isa,
+        };
         let name = format!("{}, cache {}", file_name(&args.model), args.a_kv);
         let reference = one(args.a_threads, args.a_kv, args.a_isa);
         let reference = side(name, a, (&reference, &reference.backend()?))?;
@@ -158,7 +170,8 @@ fn candidate_name(args: &CompareArgs, kv: RecordOptions) -> String {
 }
 
 fn file_name(path: &Path) -> String {
-    let name = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
+    let name =
+        path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
     terminal::safe(&name)
 }
 
@@ -219,7 +232,8 @@ fn read(args: &CompareArgs, setup: &Setup, mut comparer: Comparer, chunks: &[&[u
 
 /// What was read, and how, for people.
 fn facts(args: &CompareArgs, setup: &Setup) -> Vec<String> {
-    let mut facts = vec![format!("text {}", args.text.display()), format!("chunks of {} tokens", setup.context)];
+    let mut facts =
+        vec![format!("text {}", args.text.display()), format!("chunks of {} tokens", setup.context)];
     facts.extend(args.other.as_ref().map(|other| format!("measured: {}", file_name(other))));
     facts
 }

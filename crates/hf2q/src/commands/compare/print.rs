@@ -7,6 +7,9 @@ use super::Setup;
 use crate::args::CompareArgs;
 use crate::terminal;
 
+/// Longest name that leaves the table room on a terminal; longer ones stand above it.
+const NAME: usize = 8;
+
 pub(super) fn print(args: &CompareArgs, setup: &Setup, found: &Comparison) -> Result<()> {
     let reference = &found.reference;
     let likelihood = reference.likelihood;
@@ -20,29 +23,48 @@ pub(super) fn print(args: &CompareArgs, setup: &Setup, found: &Comparison) -> Re
         likelihood.tokens,
         setup.context
     ))?;
-    let head = ["", "bits", "B/token", "KL mean", "KL p99", "KL max", "top-1", "ppl ratio", "cosine", "in"];
+    let head =
+        ["cache", "bits", "B/token", "KL mean", "KL p99", "KL max", "top-1", "ppl ratio", "cosine", "in"];
     let mut table = vec![head.map(str::to_owned).to_vec()];
-    table.extend(found.candidates.iter().map(row));
+    let names = names(found)?;
+    table.extend(found.candidates.iter().zip(&names).map(|(c, name)| row(c, name)));
     terminal::print_table(&table, 1)?;
     for c in &found.candidates {
         if c.not_finite > 0 {
             let name = terminal::safe(&c.measured.name);
-            terminal::print_line(&format!("{name}: {} tokens have logits that are not finite", c.not_finite))?;
+            terminal::print_line(&format!(
+                "{name}: {} tokens have logits that are not finite",
+                c.not_finite
+            ))?;
         }
     }
-    print_runs(found)?;
+    print_runs(found, &names)?;
     terminal::print_line(
-        "\nbits: of a component of a key or value; KL in nats; cosine: of attention outputs, in the layer where it is least",
+        "\nbits: of a component of a key or value; KL: divergence from the reference in nats;\n\
+         cosine: of attention outputs, mean in the layer where it is least",
     )
 }
 
-fn row(c: &Compared) -> Vec<String> {
+/// What tables call the candidates: their names, or numbers that are explained above.
+fn names(found: &Comparison) -> Result<Vec<String>> {
+    let names: Vec<String> = found.candidates.iter().map(|c| terminal::safe(&c.measured.name)).collect();
+    if names.iter().all(|name| name.chars().count() <= NAME) {
+        return Ok(names);
+    }
+    for (i, name) in names.iter().enumerate() {
+        terminal::print_line(&format!("B{}: {name}", i + 1))?;
+    }
+    terminal::print_line("")?;
+    Ok((1..=names.len()).map(|i| format!("B{i}")).collect())
+}
+
+fn row(c: &Compared, name: &str) -> Vec<String> {
     let (cosine, layer) = match c.least_cosine() {
         Some(l) => (format!("{:.6}", l.mean), l.op.split('.').next().unwrap_or(&l.op).to_owned()),
         None => ("-".to_owned(), "-".to_owned()),
     };
     vec![
-        terminal::safe(&c.measured.name),
+        name.to_owned(),
         format!("{:.2}", c.measured.cache.bits_per_element),
         format!("{:.0}", c.measured.cache.bytes_per_token),
         divergence(c.kl.mean),
@@ -64,19 +86,21 @@ fn divergence(kl: f64) -> String {
     }
 }
 
-fn print_runs(found: &Comparison) -> Result<()> {
-    let with_runs: Vec<(&Compared, &Greedy)> =
-        found.candidates.iter().filter_map(|c| Some((c, c.greedy.as_ref()?))).collect();
+fn print_runs(found: &Comparison, names: &[String]) -> Result<()> {
+    let with_names = found.candidates.iter().zip(names);
+    let with_runs: Vec<(&String, &Greedy)> =
+        with_names.filter_map(|(c, name)| Some((name, c.greedy.as_ref()?))).collect();
     let Some((_, first)) = with_runs.first() else { return Ok(()) };
     let longest = first.lengths.iter().max().copied().unwrap_or(0);
     let count = first.lengths.len();
-    terminal::print_line(&format!("\ngreedy runs: {count} of at most {longest} tokens; tokens before the first other one"))?;
-    let head = ["", "median", "least", "never differs"];
+    terminal::print_line(&format!(
+        "\ngreedy runs: {count} of at most {longest} tokens; tokens before the first other one"
+    ))?;
+    let head = ["cache", "median", "least", "never differs"];
     let mut table = vec![head.map(str::to_owned).to_vec()];
     let tokens = |n: Option<usize>| n.map_or("never".to_owned(), |n| n.to_string());
-    table.extend(with_runs.iter().map(|(c, g)| {
-        let name = terminal::safe(&c.measured.name);
-        vec![name, tokens(g.median()), tokens(g.least()), format!("{:.0} %", 100.0 * g.never())]
+    table.extend(with_runs.iter().map(|(name, g)| {
+        vec![(*name).clone(), tokens(g.median()), tokens(g.least()), format!("{:.0} %", 100.0 * g.never())]
     }));
     terminal::print_table(&table, 1)
 }
