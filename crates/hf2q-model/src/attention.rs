@@ -12,8 +12,7 @@ pub(crate) fn self_attention(b: &mut Builder<'_>, x: View, h: View) -> (View, Vi
     let k = b.linear("k_proj", h, "attn_k");
     let k = keys(b, k);
     let v = b.linear("v_proj", h, "attn_v");
-    let cache = b.cache();
-    b.r.kv_store("kv_store", k, v, cache);
+    b.store(Some(k), v);
     (x, attend(b, q))
 }
 

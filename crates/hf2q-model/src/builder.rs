@@ -7,7 +7,7 @@ use hf2q_arch::{
 };
 use hf2q_plan::{
     Activation, CacheId, FormedKeys, GroupId, KvFormat, Norm, Pairing, PlanError, Recorder, Recording,
-    RopeParams, TensorId, View, Yarn,
+    RopeParams, Span, TensorId, View, Yarn,
 };
 
 use crate::gemma4::PerLayer;
@@ -33,6 +33,14 @@ pub(crate) fn record(model: &Model, options: &RecordOptions) -> Result<Recording
     b.r.finish(logits)
 }
 
+/// Where a layer keeps its keys and values.
+#[derive(Clone, Copy)]
+struct Caches {
+    all: CacheId,
+    /// Those of the last positions, if they are kept in another format.
+    recent: Option<CacheId>,
+}
+
 pub(crate) struct Builder<'a> {
     /// Appends operations.
     pub(crate) r: Recorder,
@@ -44,8 +52,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) per_layer: Option<PerLayer>,
     /// The layer behind whose store only wanted rows go on.
     last_store: Option<usize>,
-    groups: HashMap<Option<u32>, GroupId>,
-    caches: HashMap<usize, CacheId>,
+    groups: HashMap<Span, GroupId>,
+    caches: HashMap<usize, Caches>,
     at: usize,
 }
 
@@ -173,27 +181,53 @@ impl<'a> Builder<'a> {
         (x, h)
     }
 
+    /// Stores the values of the current layer, and its keys where they are not formed of them.
+    pub(crate) fn store(&mut self, k: Option<View>, v: View) {
+        let Caches { all, recent } = self.caches();
+        for (name, cache) in [("kv_store", Some(all)), ("kv_store_recent", recent)] {
+            match (cache, k) {
+                (Some(cache), Some(k)) => self.r.kv_store(name, k, v, cache),
+                (Some(cache), None) => self.r.value_store(name, v, cache),
+                (None, _) => {}
+            }
+        }
+    }
+
     /// The cache that the current layer reads: its own, or that of the layer whose keys and values it shares.
     pub(crate) fn cache(&mut self) -> CacheId {
+        self.caches().all
+    }
+
+    fn caches(&mut self) -> Caches {
         let owner = self.layer().kv_from.unwrap_or(self.at);
-        if let Some(&cache) = self.caches.get(&owner) {
-            return cache;
+        if let Some(&caches) = self.caches.get(&owner) {
+            return caches;
         }
         let Layer { window, kv_heads, head_dim, .. } = *self.layer();
         let (name, formats) = (if window.is_some() { "sliding" } else { "global" }, self.formats());
-        let group = *self.groups.entry(window).or_insert_with(|| self.r.group(name, window));
+        let group = self.group(name, window.into());
         let formed = self
             .forms_keys()
             .then(|| FormedKeys { weight: self.norm_of("attn_k_norm").weight, rope: self.rope_params() });
         self.whole_layer();
-        let cache = match (formed, self.config.architecture) {
+        let all = match (formed, self.config.architecture) {
             (Some(keys), _) => self.r.value_cache(group, kv_heads, head_dim, (formats.0, keys)),
             (None, Architecture::Gemma4) => self.r.unit_cache(group, kv_heads, head_dim, formats),
             (None, _) => self.r.cache(group, kv_heads, head_dim, formats),
         };
+        let recent = self.options.recent_formats(formats).map(|exact| {
+            let group = self.group("recent", Span::Pages(1));
+            self.r.recent_cache(all, group, exact)
+        });
         self.part("attn");
-        self.caches.insert(owner, cache);
-        cache
+        let caches = Caches { all, recent };
+        self.caches.insert(owner, caches);
+        caches
+    }
+
+    /// The group of caches of which rows see these positions.
+    fn group(&mut self, name: &str, span: Span) -> GroupId {
+        *self.groups.entry(span).or_insert_with(|| self.r.group(name, span))
     }
 
     /// Whether the current layer stores one vector of which it makes keys and values: they come from one projection, and

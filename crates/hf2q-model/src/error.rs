@@ -63,6 +63,17 @@ pub enum ModelError {
         /// The whole setting.
         text: String,
     },
+    /// A setting for recent positions where nothing is stored with TurboQuant.
+    #[error(
+        "{item:?} has no effect in {text:?}: only TurboQuant (tq2 to tq8) keeps recent positions in another format; \
+         leave it out"
+    )]
+    KvRecent {
+        /// The item without effect.
+        item: String,
+        /// The whole setting.
+        text: String,
+    },
     /// The layers ask for an operation that cannot be: a mistake in this crate, or a type that an operation does not take.
     #[error(transparent)]
     Plan(#[from] PlanError),

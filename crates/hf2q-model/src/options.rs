@@ -7,11 +7,20 @@ use hf2q_plan::KvFormat;
 
 use crate::error::ModelError;
 
+/// Where nothing else is said, recent positions are stored so.
+const RECENT: KvFormat = KvFormat::F16;
+
+/// In place of a format for recent positions.
+const OFF: &str = "off";
+
 /// How a model is recorded.
 ///
-/// As text: items separated by `,` or `;`, each `[global:|sliding:][k=|v=]FORMAT`. An item is about both groups of layers
-/// and about keys and values unless it says otherwise; a group holds for the items behind it, until the next group. Later
-/// items replace what earlier ones say, and what no item names is `f16`.
+/// As text: items separated by `,` or `;`, each `[global:|sliding:][k=|v=]FORMAT` or `recent:FORMAT|off`. An item is about
+/// both groups of layers and about keys and values unless it says otherwise; a group holds for the items behind it, until
+/// the next group. Later items replace what earlier ones say, and what no item names is `f16`.
+///
+/// What is stored with TurboQuant is kept a second time for each row's own page, in the format of `recent`, and read there
+/// by the rows of that page: the nearest positions matter most, and these cost the same at any length of a sequence.
 ///
 /// | text | meaning |
 /// |---|---|
@@ -20,21 +29,41 @@ use crate::error::ModelError;
 /// | `global:tq4,sliding:f16` | groups |
 /// | `global:k=tq6,v=tq4;sliding:f16` | both |
 /// | `q8_0,global:v=tq4` | everything but the values of global layers |
+/// | `tq4,recent:q8_0` | recent positions of all layers |
+/// | `tq4,recent:off` | nothing is kept a second time |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordOptions {
     /// Storage of keys and of values in layers with a window.
     pub sliding: (KvFormat, KvFormat),
     /// Storage of keys and of values in layers that see everything.
     pub global: (KvFormat, KvFormat),
+    /// Storage of a row's own page of 64 positions, for keys and for values that are otherwise stored with TurboQuant;
+    /// `None`: they have no other.
+    pub recent: Option<KvFormat>,
     /// Whether every row passes all layers, for observers that want to see them; otherwise rows whose logits nobody
     /// wants end where the last keys and values are stored. Logits are the same. Not part of the text.
     pub all_rows: bool,
 }
 
 impl RecordOptions {
-    /// Keys and values of all layers in one format.
+    /// Keys and values of all layers in one format, recent positions in half precision.
     pub fn uniform(format: KvFormat) -> Self {
-        Self { sliding: (format, format), global: (format, format), all_rows: false }
+        Self { sliding: (format, format), global: (format, format), recent: Some(RECENT), all_rows: false }
+    }
+
+    /// In which formats keys and values that are stored in `formats` are kept a second time, if one of them is TurboQuant.
+    /// The other one keeps its own.
+    pub fn recent_formats(&self, formats: (KvFormat, KvFormat)) -> Option<(KvFormat, KvFormat)> {
+        let recent = self.recent?;
+        let of = |format: KvFormat| if format.turbo().is_some() { recent } else { format };
+        let is_coded = formats.0.turbo().or(formats.1.turbo()).is_some();
+        is_coded.then(|| (of(formats.0), of(formats.1)))
+    }
+
+    /// Whether anything is stored with TurboQuant.
+    fn has_codes(&self) -> bool {
+        let (sliding, global) = (self.sliding, self.global);
+        [sliding.0, sliding.1, global.0, global.1].into_iter().any(|format| format.turbo().is_some())
     }
 
     /// What an item may be about: sliding keys and values, global keys and values.
@@ -52,16 +81,23 @@ impl Default for RecordOptions {
 }
 
 impl fmt::Display for RecordOptions {
-    /// The shortest text that is read as these options.
+    /// The shortest text that is read as these options. `recent` is left out where it has no effect.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let side = |(k, v): (KvFormat, KvFormat)| match k == v {
             true => k.name().to_owned(),
             false => format!("k={},v={}", k.name(), v.name()),
         };
-        if self.global == self.sliding {
-            return f.write_str(&side(self.global));
+        let separator = if self.global == self.sliding {
+            f.write_str(&side(self.global))?;
+            ','
+        } else {
+            write!(f, "global:{};sliding:{}", side(self.global), side(self.sliding))?;
+            ';'
+        };
+        if self.recent != Some(RECENT) && self.has_codes() {
+            write!(f, "{separator}recent:{}", self.recent.map_or(OFF, KvFormat::name))?;
         }
-        write!(f, "global:{};sliding:{}", side(self.global), side(self.sliding))
+        Ok(())
     }
 }
 
@@ -70,39 +106,68 @@ impl FromStr for RecordOptions {
 
     fn from_str(text: &str) -> Result<Self, ModelError> {
         let mut options = Self::default();
-        // Which item a cell is from.
-        let mut from = [None; 4];
-        let mut group = [true; 4];
+        // Which item a cell is from, and which one recent positions are.
+        let (mut from, mut recent) = ([None; 4], None);
+        let mut group = Group::Layers([true; 4]);
         let items: Vec<&str> = text.split([',', ';']).map(str::trim).collect();
         for (i, item) in items.iter().enumerate() {
-            let (groups, rest) = match item.split_once(':') {
-                Some((name, rest)) => (group_cells(name, item)?, rest),
+            let (named, rest) = match item.split_once(':') {
+                Some((name, rest)) => (group_of(name, item)?, rest),
                 None => (group, *item),
             };
-            group = groups;
+            group = named;
+            let Group::Layers(cells) = group else {
+                (options.recent, recent) = (recent_format(rest, item)?, Some(i));
+                continue;
+            };
             let (sides, name) = match rest.split_once('=') {
                 Some((name, rest)) => (side_cells(name, item)?, rest),
                 None => ([true; 4], rest),
             };
             let format = KvFormat::from_name(name.trim()).ok_or_else(|| unknown("format", name, item))?;
             for (c, cell) in options.cells().into_iter().enumerate() {
-                if group[c] && sides[c] {
+                if cells[c] && sides[c] {
                     (*cell, from[c]) = (format, Some(i));
                 }
             }
         }
-        match (0..items.len()).find(|&i| !from.contains(&Some(i))) {
-            Some(i) => Err(ModelError::KvReplaced { item: items[i].to_owned(), text: text.to_owned() }),
-            None => Ok(options),
+        let owned = |i: usize| (items[i].to_owned(), text.to_owned());
+        if let Some(i) = (0..items.len()).find(|&i| !from.contains(&Some(i)) && recent != Some(i)) {
+            let (item, text) = owned(i);
+            return Err(ModelError::KvReplaced { item, text });
         }
+        if let Some((item, text)) = recent.filter(|_| !options.has_codes()).map(owned) {
+            return Err(ModelError::KvRecent { item, text });
+        }
+        Ok(options)
     }
 }
 
-fn group_cells(name: &str, item: &str) -> Result<[bool; 4], ModelError> {
+/// What an item is about.
+#[derive(Clone, Copy)]
+enum Group {
+    /// Which of [`RecordOptions::cells`].
+    Layers([bool; 4]),
+    /// Recent positions.
+    Recent,
+}
+
+fn group_of(name: &str, item: &str) -> Result<Group, ModelError> {
     match name.trim() {
-        "sliding" => Ok([true, true, false, false]),
-        "global" => Ok([false, false, true, true]),
+        "sliding" => Ok(Group::Layers([true, true, false, false])),
+        "global" => Ok(Group::Layers([false, false, true, true])),
+        "recent" => Ok(Group::Recent),
         _ => Err(unknown("group of layers", name, item)),
+    }
+}
+
+fn recent_format(name: &str, item: &str) -> Result<Option<KvFormat>, ModelError> {
+    match name.trim() {
+        OFF => Ok(None),
+        name => match KvFormat::from_name(name) {
+            Some(format) => Ok(Some(format)),
+            None => Err(unknown("format of recent positions", name, item)),
+        },
     }
 }
 
@@ -115,10 +180,12 @@ fn side_cells(name: &str, item: &str) -> Result<[bool; 4], ModelError> {
 }
 
 fn unknown(what: &'static str, name: &str, item: &str) -> ModelError {
+    let formats = KvFormat::ALL.map(KvFormat::name).join(", ");
     let accepted = match what {
-        "format" => KvFormat::ALL.map(KvFormat::name).join(", "),
+        "format" => formats,
+        "format of recent positions" => format!("{formats}, {OFF}"),
         "side" => "k, v".to_owned(),
-        _ => "global, sliding".to_owned(),
+        _ => "global, sliding, recent".to_owned(),
     };
     ModelError::KvUnknown { what, name: name.trim().to_owned(), item: item.to_owned(), accepted }
 }
@@ -144,7 +211,7 @@ mod tests {
             ("tq6,global:v=tq4", (TQ6, TQ6), (TQ6, TQ4)),
             ("sliding:v=tq4,global:k=tq6", (F16, TQ4), (TQ6, F16)),
         ] {
-            let expected = RecordOptions { sliding, global, all_rows: false };
+            let expected = RecordOptions { sliding, global, recent: Some(F16), all_rows: false };
             assert_eq!(text.parse::<RecordOptions>().unwrap(), expected, "{text}");
         }
     }
@@ -154,10 +221,13 @@ mod tests {
         for (i, &a) in KvFormat::ALL.iter().enumerate() {
             for (j, &b) in KvFormat::ALL.iter().enumerate() {
                 let c = KvFormat::ALL[(i * j) % KvFormat::ALL.len()];
-                for options in [
-                    RecordOptions { sliding: (a, b), global: (b, c), all_rows: false },
-                    RecordOptions { sliding: (a, b), global: (a, b), all_rows: false },
-                ] {
+                for (global, recent) in
+                    [((b, c), Some(F16)), ((a, b), Some(F16)), ((b, c), Some(a)), ((a, b), None)]
+                {
+                    let mut options = RecordOptions { sliding: (a, b), global, recent, all_rows: false };
+                    if !options.has_codes() {
+                        options.recent = Some(F16);
+                    }
                     let text = options.to_string();
                     assert_eq!(text.parse::<RecordOptions>().unwrap(), options, "{text}");
                 }
@@ -167,12 +237,42 @@ mod tests {
     }
 
     #[test]
+    fn recent_positions_have_a_format_where_something_is_coded() {
+        let tq4 = RecordOptions::uniform(TQ4);
+        for (text, recent, printed) in [
+            ("tq4", Some(F16), "tq4"),
+            ("tq4,recent:f16", Some(F16), "tq4"),
+            ("recent:q8_0;global:tq4;sliding:tq4", Some(KvFormat::Q8_0), "tq4,recent:q8_0"),
+            ("tq4; recent: off", None, "tq4,recent:off"),
+            ("tq4,recent:tq8", Some(KvFormat::Tq8), "tq4,recent:tq8"),
+        ] {
+            let options: RecordOptions = text.parse().unwrap();
+            assert_eq!(options, RecordOptions { recent, ..tq4 }, "{text}");
+            assert_eq!(options.to_string(), printed, "{text}");
+        }
+        let options: RecordOptions = "sliding:v=tq4;recent:f32".parse().unwrap();
+        assert_eq!(options.to_string(), "global:f16;sliding:k=f16,v=tq4;recent:f32");
+        assert_eq!(options.recent_formats(options.sliding), Some((F16, KvFormat::F32)));
+        assert_eq!(options.recent_formats(options.global), None);
+        assert_eq!(RecordOptions { recent: None, ..tq4 }.recent_formats((TQ4, TQ4)), None);
+        assert_eq!(RecordOptions { recent: None, ..RecordOptions::default() }.to_string(), "f16");
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (text, expected) in [
             ("tq7", "unknown format \"tq7\" in \"tq7\"; accepted are f32, f16, bf16, q8_0, tq2, tq3, tq4"),
             ("", "unknown format \"\""),
             ("tq4,", "unknown format \"\""),
-            ("local:tq4", "unknown group of layers \"local\" in \"local:tq4\"; accepted are global, sliding"),
+            (
+                "local:tq4",
+                "unknown group of layers \"local\" in \"local:tq4\"; accepted are global, sliding, recent",
+            ),
+            ("q8_0,recent:off", "\"recent:off\" has no effect in \"q8_0,recent:off\": only TurboQuant"),
+            ("tq4,recent:f16,recent:off", "\"recent:f16\" has no effect"),
+            ("recent:off,tq4", "\"recent:off\" has no effect"),
+            ("tq4,recent:k=f16", "unknown format of recent positions \"k=f16\""),
+            ("tq4,recent:tq9", "accepted are f32, f16, bf16, q8_0, tq2, tq3, tq4, tq5, tq6, tq8, off"),
             ("q=tq4", "unknown side \"q\" in \"q=tq4\"; accepted are k, v"),
             ("tq4,f16", "\"tq4\" has no effect in \"tq4,f16\""),
             ("global:k=tq4,v=tq4,tq6", "\"global:k=tq4\" has no effect"),

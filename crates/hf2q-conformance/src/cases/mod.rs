@@ -7,6 +7,7 @@ mod experts;
 mod formed;
 mod mat_mul;
 mod norm;
+mod recent;
 mod rope;
 mod route;
 mod select;
@@ -86,6 +87,7 @@ pub(crate) fn all() -> Vec<Case> {
     rope::cases(&mut cases);
     attention::cases(&mut cases);
     formed::cases(&mut cases);
+    recent::cases(&mut cases);
     elementwise::cases(&mut cases);
     route::cases(&mut cases);
     experts::cases(&mut cases);

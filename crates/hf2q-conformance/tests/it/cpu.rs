@@ -69,7 +69,7 @@ fn rows_depend_on_their_history_alone_in_every_cache_format() {
         // Every format for keys and for values, of both kinds of layers.
         let v = KvFormat::ALL[(i * 7 + 3) % KvFormat::ALL.len()];
         let (name, model) = &toys[i % toys.len()];
-        let formats = RecordOptions { sliding: (k, v), global: (v, k), all_rows: false };
+        let formats = RecordOptions { sliding: (k, v), global: (v, k), ..RecordOptions::default() };
         let subject = Subject::of_model(model, &formats).unwrap();
         let options = Options { seed: i as u64, turns: 12, ..Options::default() };
         let found = invariance::check(&first, &others, &subject, options).unwrap();

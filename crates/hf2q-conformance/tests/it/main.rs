@@ -17,6 +17,8 @@ mod perf;
 #[cfg(test)]
 mod prefixes;
 #[cfg(test)]
+mod recent;
+#[cfg(test)]
 mod suite;
 #[cfg(test)]
 mod support;

@@ -281,7 +281,7 @@ fn every_cache_format_can_be_shared() {
     for (i, &k) in KvFormat::ALL.iter().enumerate() {
         let v = KvFormat::ALL[(i * 7 + 3) % KvFormat::ALL.len()];
         let (name, model) = &toys[i % toys.len()];
-        let formats = RecordOptions { sliding: (k, v), global: (v, k), all_rows: false };
+        let formats = RecordOptions { sliding: (k, v), global: (v, k), ..RecordOptions::default() };
         run(&Subject { backend: &backend, model, formats }, name, 4, 20);
     }
 }
@@ -291,6 +291,13 @@ fn no_slot_is_seen_that_is_not_of_the_history() {
     for (name, model) in toy::all(3) {
         if ["gemma4-moe", "gemma3", "llama", "llama-window"].contains(&name) {
             let formats = RecordOptions::default();
+            run(&Subject { backend: &Witness, model: &model, formats }, name, 100, 100);
+        }
+    }
+    for (name, model) in wide_toys() {
+        if ["gemma4-moe", "gemma3", "llama", "llama-window"].contains(&name) {
+            // What is kept of recent positions is in a group of its own.
+            let formats = RecordOptions::uniform(KvFormat::Tq4);
             run(&Subject { backend: &Witness, model: &model, formats }, name, 100, 100);
         }
     }
@@ -333,5 +340,38 @@ fn turns_and_edits_compute_little_behind_a_window() {
             engine.remember(id).unwrap();
             engine.remove_sequence(id).unwrap();
         }
+    }
+}
+
+/// The same where rows see their own page in another format: a prefix can end at every border of pages, and within a page
+/// where a sequence ended.
+#[test]
+fn turns_and_edits_begin_at_borders_where_recent_positions_are_exact() {
+    let (_, model) = wide_toys().into_iter().find(|(name, _)| *name == "llama").unwrap();
+    let backend = CpuBackend::new(CpuOptions { threads: 1, isa: None }).unwrap();
+    let formats = RecordOptions::uniform(KvFormat::Tq3);
+    let subject = Subject { backend: &backend, model: &model, formats };
+    let random = &mut Random::new("recent turns", 1);
+    let any = |random: &mut Random, n| (0..n).map(|_| random.below(150) as u32).collect::<Vec<u32>>();
+    let prompt = any(random, 180);
+    let turn = [&prompt[..], &any(random, 20)].concat();
+    let mut edited = turn.clone();
+    edited[100] ^= 1;
+    let edit_at_turn = [&prompt[..170], &any(random, 12)].concat();
+    let mut cold = subject.engine(CacheOptions::default());
+    for windows in [WindowPolicy::Keep, WindowPolicy::Drop { ends: 3 }] {
+        let mut engine = subject.engine(CacheOptions { budget: Budget::Sequences, windows });
+        let asked = [(&prompt, 0), (&turn, 180), (&prompt, 179), (&edited, 64), (&edit_at_turn, 170)];
+        for (tokens, expected) in asked {
+            let (id, reused) = engine.add_sequence_with_prefix(tokens).unwrap();
+            assert_eq!(reused, expected, "{windows:?}");
+            let found = extend(&mut engine, id, &tokens[reused..]);
+            assert!(found == cold_run(&mut cold, tokens)[reused * engine.vocabulary()..], "{windows:?}");
+            engine.remember(id).unwrap();
+            engine.remove_sequence(id).unwrap();
+        }
+        let stats = engine.cache_stats();
+        let recent = stats.groups.iter().find(|g| g.name == "recent").unwrap();
+        assert!(recent.pages < 3 * 4 && recent.cached > 0, "{recent:?}");
     }
 }

@@ -24,9 +24,5 @@ fn store(b: &mut Builder<'_>, h: View) {
     let k = if b.forms_keys() { None } else { Some(keys(b, projected)) };
     let norm = b.plain_norm();
     let v = b.r.head_norm("v_norm", v, norm, b.layer().head_dim);
-    let cache = b.cache();
-    match k {
-        Some(k) => b.r.kv_store("kv_store", k, v, cache),
-        None => b.r.value_store("kv_store", v, cache),
-    }
+    b.store(k, v);
 }

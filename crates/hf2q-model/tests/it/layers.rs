@@ -27,7 +27,7 @@ fn writer(recording: &Recording, tensor: hf2q_plan::TensorId) -> &str {
 #[test]
 fn layers_of_a_kind_share_a_group_and_a_format() {
     let (sliding, global) = ((KvFormat::F32, KvFormat::F16), (KvFormat::F16, KvFormat::F32));
-    let options = RecordOptions { sliding, global, all_rows: false };
+    let options = RecordOptions { sliding, global, ..RecordOptions::default() };
     let recording = toy::model(Architecture::Gemma4, 1).record(&options).unwrap();
     let groups: Vec<_> = recording.groups.iter().map(|g| (g.name.as_str(), g.span)).collect();
     assert_eq!(groups, [("sliding", Span::Last(20)), ("global", Span::All)]);
@@ -44,7 +44,7 @@ fn layers_of_a_kind_share_a_group_and_a_format() {
 fn values_from_keys_are_taken_before_norm_and_rotation() {
     let (model, _) = named("gemma4-moe");
     let formats = (KvFormat::F32, KvFormat::F16);
-    let options = RecordOptions { sliding: formats, global: formats, all_rows: false };
+    let options = RecordOptions { sliding: formats, global: formats, ..RecordOptions::default() };
     let r = model.record(&options).unwrap();
     let Op::RmsNorm(v) = op(&r, "L02.attn.v_norm") else { panic!() };
     assert_eq!((writer(&r, v.x.tensor), v.weight, v.group), ("L02.attn.k_proj", None, 64));
