@@ -2,6 +2,7 @@
 
 mod compare;
 mod convert;
+mod fit;
 mod gguf;
 mod imatrix;
 mod needle;
@@ -20,6 +21,7 @@ use hf2q_model::RecordOptions;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use convert::ConvertArgs;
+pub(crate) use fit::FitArgs;
 pub(crate) use gguf::{EditArgs, GetArgs, GgufAction, GgufArgs, SetArgs, TemplateArgs, UnsetArgs};
 pub(crate) use imatrix::ImatrixArgs;
 pub(crate) use needle::NeedleArgs;
@@ -73,6 +75,8 @@ pub(crate) enum Command {
     Gguf(GgufArgs),
     /// Show how a model is computed: waves, operations, bytes
     Plan(PlanArgs),
+    /// Show what a model takes of memory, and which cache formats and contexts fit
+    Fit(FitArgs),
     /// Show the tokens of a text
     Tokenize(TokenizeArgs),
     /// Measure prompt and decode speed
@@ -95,7 +99,8 @@ pub(crate) enum Command {
 
 const MODEL_HELP: &str = "A GGUF file, any shard of a split one, a folder with one, or a HuggingFace folder or repository ORG/NAME[@REVISION] (loaded and converted into caches first)";
 
-const SYNTHETIC_HELP: &str = "Random weights of a model's real shapes, all held in memory, e.g. gemma4-26b-a4b:q4_0";
+const SYNTHETIC_HELP: &str =
+    "Random weights of a model's real shapes, all held in memory, e.g. gemma4-26b-a4b:q4_0";
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
@@ -264,6 +269,8 @@ pub(crate) struct PlanArgs {
     /// Rows (tokens) of the step
     #[arg(long, default_value_t = 1, value_parser = number(1..=MOST))]
     pub(crate) rows: usize,
+    #[arg(long, value_name = "FORMATS", default_value_t, help = KV_HELP)]
+    pub(crate) kv: RecordOptions,
     /// Show the operations as the model records them
     #[arg(long)]
     pub(crate) no_fusion: bool,

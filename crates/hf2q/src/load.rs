@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 use crate::{config, hub, interrupt, terminal};
 
 /// Type into which a HuggingFace folder is converted when it is used as a model.
-const CACHED_TYPE: &str = "q8_0";
+pub(crate) const CACHED_TYPE: &str = "q8_0";
 
 /// Opens a GGUF file, any shard of a split one, a folder with one, or a HuggingFace folder.
 pub(crate) fn open(model: &Path) -> Result<Gguf> {

@@ -59,6 +59,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Verify(args) => commands::verify::run(&args),
         Command::Gguf(args) => commands::gguf::run(&args),
         Command::Plan(args) => commands::plan::run(&args),
+        Command::Fit(args) => commands::fit::run(&args),
         Command::Tokenize(args) => commands::tokenize::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Profile(args) => commands::profile::run(&args),

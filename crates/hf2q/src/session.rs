@@ -18,10 +18,10 @@ use crate::args::{EngineArgs, IsaArg, SamplingArgs};
 use crate::{config, interrupt, load};
 
 /// Context where neither the user nor the model asks for less.
-const DEFAULT_CONTEXT: usize = 8192;
+pub(crate) const DEFAULT_CONTEXT: usize = 8192;
 
 /// Ends of prompts and answers from which a conversation can go on another way, in models with windows.
-const ENDS: usize = 4;
+pub(crate) const ENDS: usize = 4;
 
 /// Tokenizer, template and engine of one model, with one sequence.
 pub(crate) struct Session {

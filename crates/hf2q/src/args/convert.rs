@@ -54,12 +54,12 @@ pub(crate) struct ConvertArgs {
 }
 
 /// Names of recipes, their short forms too.
-fn recipes() -> clap::builder::PossibleValuesParser {
+pub(super) fn recipes() -> clap::builder::PossibleValuesParser {
     let value = |recipe: Recipe| clap::builder::PossibleValue::new(recipe.name()).aliases(recipe.alias());
     Recipe::all().map(value).into()
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+pub(super) fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text
         .trim_end_matches(['B', 'b'])
         .split_at_checked(text.trim_end_matches(['B', 'b']).len().saturating_sub(1))

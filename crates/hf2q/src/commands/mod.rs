@@ -6,6 +6,7 @@ pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod convert;
 pub(crate) mod demo;
+pub(crate) mod fit;
 pub(crate) mod gguf;
 pub(crate) mod imatrix;
 pub(crate) mod inspect;

@@ -1,8 +1,7 @@
 //! `hf2q plan`.
 
 use anyhow::Result;
-use hf2q_model::RecordOptions;
-use hf2q_plan::{Cost, KvFormat, Passes, Plan, StepSize};
+use hf2q_plan::{Cost, Passes, Plan, StepSize};
 
 use crate::args::PlanArgs;
 use crate::{load, terminal};
@@ -10,7 +9,7 @@ use crate::{load, terminal};
 pub(crate) fn run(args: &PlanArgs) -> Result<()> {
     let gguf = load::open(&args.model)?;
     let model = load::model(&gguf)?;
-    let recording = model.record(&RecordOptions::uniform(KvFormat::F16))?;
+    let recording = model.record(&args.kv)?;
     let plan = Plan::compile(recording, if args.no_fusion { Passes::NONE } else { Passes::ALL });
     let rows = args.rows;
     let mut total = Cost::default();

@@ -9,6 +9,8 @@ mod convert;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod fit;
+#[cfg(test)]
 mod gguf;
 #[cfg(test)]
 mod hub;

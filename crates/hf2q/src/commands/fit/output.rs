@@ -1,0 +1,142 @@
+//! What `hf2q fit` says.
+
+use anyhow::Result;
+use hf2q_engine::{GroupNeeds, Needs};
+use serde_json::json;
+
+use super::{Candidate, Question};
+use crate::terminal;
+
+pub(super) fn table(q: &Question, candidates: &[Candidate], given: bool) -> Result<()> {
+    let Some(first) = candidates.first() else { return Ok(()) };
+    terminal::print_line(&format!(
+        "{}: {} of weights; {} of {} tokens, prompts in chunks of {}",
+        terminal::safe(&q.model),
+        bytes(first.needs.weights),
+        count(q.sequences, "sequence"),
+        q.context,
+        q.chunk.min(q.context)
+    ))?;
+    for g in &first.needs.groups {
+        let window = g.window.map_or_else(|| "all positions".to_owned(), |w| format!("a window of {w}"));
+        terminal::print_line(&format!("{}: {} with a cache, {window}", g.name, count(g.layers, "layer")))?;
+    }
+    let whose = if given { "given" } else { "free" };
+    terminal::print_line(&format!("memory: {} {whose}\n", terminal::bytes(q.memory)))?;
+    let mut header: Vec<String> = vec!["--kv".into(), "per token".into()];
+    header.extend(first.needs.groups.iter().map(|g| g.name.clone()));
+    header.extend(["caches", "activations", "in all", "fits", "longest context"].map(str::to_owned));
+    let rows: Vec<Vec<String>> = candidates.iter().map(cells).collect();
+    let width = |c: usize| rows.iter().chain([&header]).map(|r| r[c].len()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..header.len()).map(width).collect();
+    for row in [&header].into_iter().chain(&rows) {
+        let cells = row.iter().zip(&widths).enumerate().map(|(i, (text, &width))| match i {
+            0 => format!("{text:<width$}"),
+            _ => format!("{text:>width$}"),
+        });
+        terminal::print_line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    terminal::print_line("")
+}
+
+fn cells(c: &Candidate) -> Vec<String> {
+    let n = &c.needs;
+    let mut cells = vec![c.kv.to_string(), bytes(n.token_bytes())];
+    cells.extend(n.groups.iter().map(|g| bytes(g.bytes())));
+    cells.extend([n.caches(), n.work, n.total()].map(bytes));
+    cells.push(if c.fits { "yes" } else { "no" }.to_owned());
+    cells.push(c.largest.map_or_else(|| "-".to_owned(), |n| n.to_string()));
+    cells
+}
+
+pub(super) fn json(q: &Question, candidates: &[Candidate]) -> Result<()> {
+    let best = candidates.iter().find(|c| c.fits).map(|c| c.kv.to_string());
+    let text = json!({
+        "model": q.model,
+        "memory": q.memory,
+        "context": q.context,
+        "model_context": q.longest,
+        "sequences": q.sequences,
+        "chunk": q.chunk.min(q.context),
+        "weights": candidates.first().map(|c| c.needs.weights),
+        "candidates": candidates.iter().map(|c| candidate(q, c)).collect::<Vec<_>>(),
+        "best": best,
+    });
+    terminal::print_line(&serde_json::to_string_pretty(&text)?)
+}
+
+fn candidate(q: &Question, c: &Candidate) -> serde_json::Value {
+    let group = |g: &GroupNeeds| {
+        json!({
+            "name": g.name,
+            "window": g.window,
+            "layers": g.layers,
+            "bytes_per_token": g.token_bytes(),
+            "pages": g.pages,
+            "bytes": g.bytes(),
+        })
+    };
+    let Needs { groups, work, .. } = &c.needs;
+    json!({
+        "kv": c.kv.to_string(),
+        "bytes_per_token": c.needs.token_bytes(),
+        "groups": groups.iter().map(group).collect::<Vec<_>>(),
+        "caches": c.needs.caches(),
+        "bytes_per_sequence": c.needs.caches() / q.sequences,
+        "activations": work,
+        "total": c.needs.total(),
+        "fits": c.fits,
+        "largest_context": c.largest,
+    })
+}
+
+/// One line: what to do.
+pub(super) fn advice(q: &Question, candidates: &[Candidate]) -> String {
+    let Some(best) = candidates.iter().find(|c| c.fits) else { return nothing_fits(q, candidates) };
+    let left = terminal::bytes(q.memory.saturating_sub(best.needs.total() as u64));
+    let flags = match best.kv == hf2q_model::RecordOptions::default() {
+        true => "f16, the default, fits".to_owned(),
+        false => format!("take --kv '{}'", best.kv),
+    };
+    match candidates.first().filter(|first| !first.fits) {
+        Some(first) => {
+            let over = terminal::bytes((first.needs.total() as u64).saturating_sub(q.memory));
+            format!("advice: {flags}, which leaves {left}; {} would need {over} more", first.kv)
+        }
+        None => format!("advice: {flags} and leaves {left}"),
+    }
+}
+
+/// What is missing, and what would fit.
+pub(super) fn nothing_fits(q: &Question, candidates: &[Candidate]) -> String {
+    let Some(least) = candidates.iter().min_by_key(|c| c.needs.total()) else {
+        return "the heads of this model can be stored in none of the formats".to_owned();
+    };
+    let what = format!(
+        "{} is too little for {} of {} tokens: {} needs {}",
+        terminal::bytes(q.memory),
+        count(q.sequences, "sequence"),
+        q.context,
+        least.kv,
+        bytes(least.needs.total())
+    );
+    let longest = candidates.iter().filter_map(|c| Some((c.largest?, c))).max_by_key(|(n, _)| *n);
+    match longest {
+        Some((context, c)) => format!("{what}; -c {context} fits with --kv '{}'", c.kv),
+        None if least.needs.weights as u64 > q.memory => {
+            format!(
+                "{what}; the weights alone need {}: convert them to a smaller type",
+                bytes(least.needs.weights)
+            )
+        }
+        None => format!("{what}; fewer sequences, a smaller --chunk or a smaller type of weights may fit"),
+    }
+}
+
+fn bytes(n: usize) -> String {
+    terminal::bytes(n as u64)
+}
+
+fn count(n: usize, what: &str) -> String {
+    if n == 1 { format!("{n} {what}") } else { format!("{n} {what}s") }
+}

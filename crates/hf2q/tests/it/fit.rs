@@ -1,0 +1,73 @@
+//! `hf2q fit` and `hf2q plan --kv`: what a model takes of memory.
+
+use serde_json::Value;
+
+use crate::support::{Place, bundled};
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn a_checkpoint_is_sized_as_its_conversion() {
+    let place = Place::new();
+    let model = place.converted("tiny-moe", "q4_k_m");
+    let args = ["--memory", "4G", "--json", "-c", "1000", "--threads", "2"];
+    let file = json(&place.run(&[&["fit", &model][..], &args].concat()).success());
+    let folder = bundled("tiny-moe");
+    let folder = [&["fit", folder.to_str().unwrap(), "--type", "q4_k_m"][..], &args].concat();
+    let checkpoint = json(&place.run(&folder).success());
+    assert_eq!(file["candidates"], checkpoint["candidates"]);
+    let again = [&["fit", &model, "--type", "q4_k_m"][..], &args].concat();
+    assert_eq!(json(&place.run(&again).success())["candidates"], file["candidates"]);
+    assert_eq!((&file["weights"], &file["best"]), (&checkpoint["weights"], &Value::from("f16")));
+    let caches: Vec<u64> =
+        file["candidates"].as_array().unwrap().iter().map(|c| c["caches"].as_u64().unwrap()).collect();
+    assert!(caches.len() > 2 && caches.is_sorted_by(|a, b| a > b), "the best first: {caches:?}");
+    let first = &file["candidates"][0];
+    let sum = ["caches", "activations"].map(|key| first[key].as_u64().unwrap()).iter().sum::<u64>();
+    assert_eq!(first["total"].as_u64().unwrap(), sum + file["weights"].as_u64().unwrap());
+}
+
+#[test]
+fn the_longest_context_fits_and_a_longer_one_does_not() {
+    let place = Place::new();
+    let model = place.converted("tiny-moe", "q8_0");
+    let fit = |memory: &str, context: &str| {
+        let args = ["fit", &model, "--threads", "2", "--kv", "f32", "--kv", "q8_0", "--json"];
+        place.run(&[&args[..], &["--memory", memory, "-c", context, "--chunk", "16"]].concat())
+    };
+    let total = |context: &str| json(&fit("4G", context).success())["candidates"][0]["total"].to_string();
+    let memory = total("128");
+    let found = json(&fit(&memory, "64").success());
+    assert_eq!(found["candidates"][0]["largest_context"], 128);
+    assert_eq!(json(&fit(&memory, "129").success())["best"], "q8_0");
+    let nothing = fit("1M", "129");
+    assert_eq!(json(&nothing.stdout)["best"], Value::Null);
+    nothing.failure(&["1.0 MiB is too little for 1 sequence of 129 tokens: q8_0 needs"]);
+}
+
+#[test]
+fn the_table_gives_advice() {
+    let place = Place::new();
+    let model = place.converted("tiny-moe", "q8_0");
+    let text = place.run(&["fit", &model, "--memory", "4G"]).success();
+    for part in [
+        "of weights; 1 sequence of ",
+        "memory: 4.0 GiB given",
+        "longest context",
+        "advice: f16, the default, fits",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+}
+
+#[test]
+fn a_plan_is_of_the_formats_that_are_asked_for() {
+    let place = Place::new();
+    let model = place.converted("tiny-moe", "q8_0");
+    let last =
+        |kv: &str| place.run(&["plan", &model, "--kv", kv]).success().lines().last().unwrap().to_owned();
+    assert_ne!(last("f32"), last("q8_0"));
+    place.run(&["plan", &model, "--kv", "tq9"]).failure(&["unknown format \"tq9\""]);
+}
