@@ -68,5 +68,6 @@ fn operations_are_timed_one_by_one() {
     let row = hf2q_plan::Row { sequence: 0, token: 0, position: 0, parent: None };
     let mut clock = Clock::default();
     program.run(&step(&recording, vec![row]), Some(&mut clock)).unwrap();
-    assert_eq!(clock.0[clock.0.len() - 2..], ["a", "b"]);
+    assert!(clock.0.windows(2).any(|ops| ops == ["a", "b"]), "{:?}", clock.0);
+    assert_eq!(clock.0.len(), recording.ops.len());
 }
