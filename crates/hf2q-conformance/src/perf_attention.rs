@@ -7,12 +7,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hf2q_plan::{
-    AttentionParams, Backend, GroupStep, KvFormat, Limits, PAGE, Passes, Plan, Program, Row, RowKind, Step,
+    AttentionParams, Backend, FormedKeys, GroupStep, KvFormat, Limits, PAGE, Pairing, Passes, Plan, Program,
+    RopeParams, Row, RowKind, Step,
 };
 
 use crate::builder::{Builder, Built, Values};
+use crate::cases::plain_rope;
 use crate::error::ConformanceError;
 use crate::random::Random;
+
+/// What a cache stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// Keys and values, in these formats.
+    Two(KvFormat, KvFormat),
+    /// Values of which keys are formed; a quarter of their pairs turns.
+    One(KvFormat),
+}
 
 /// What is measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +34,8 @@ pub struct AttentionOptions {
     pub kv_heads: usize,
     /// Values of a head.
     pub head_dim: usize,
-    /// Formats of keys and values.
-    pub formats: Vec<(KvFormat, KvFormat)>,
+    /// What is compared, the first with all others.
+    pub formats: Vec<Stored>,
     /// Positions that are seen.
     pub context: usize,
     /// Layers of a step, each with a cache of its own: what one leaves in the processor's caches does not help the next.
@@ -36,8 +47,8 @@ pub struct AttentionOptions {
 /// Times of one format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionTiming {
-    /// Of keys and values.
-    pub formats: (KvFormat, KvFormat),
+    /// What of.
+    pub stored: Stored,
     /// Median seconds of a layer.
     pub seconds: f64,
     /// Seconds of a layer in the fastest round: what counts where other work disturbs most rounds.
@@ -56,7 +67,7 @@ pub fn measure_attention(
     backend: &dyn Backend,
     options: &AttentionOptions,
 ) -> Result<Vec<AttentionTiming>, ConformanceError> {
-    let open = |&formats: &(KvFormat, KvFormat)| Ready::open(backend, options, formats);
+    let open = |&stored: &Stored| Ready::open(backend, options, stored);
     let mut ready = options.formats.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let mut seconds = vec![vec![]; ready.len()];
     for round in 0..=options.rounds {
@@ -69,11 +80,14 @@ pub fn measure_attention(
             }
         }
     }
-    let timing = |(i, &formats): (usize, &(KvFormat, KvFormat))| {
-        let vector = formats.0.bytes(options.head_dim) + formats.1.bytes(options.head_dim);
+    let timing = |(i, &stored): (usize, &Stored)| {
+        let vector = match stored {
+            Stored::Two(k, v) => k.bytes(options.head_dim) + v.bytes(options.head_dim),
+            Stored::One(format) => format.bytes(options.head_dim),
+        };
         let ratios = seconds[i].iter().zip(&seconds[0]).map(|(s, first)| s / first);
         AttentionTiming {
-            formats,
+            stored,
             seconds: median(seconds[i].clone()),
             fastest: seconds[i].iter().copied().fold(f64::INFINITY, f64::min),
             ratio: median(ratios.collect()),
@@ -95,12 +109,8 @@ struct Ready {
 }
 
 impl Ready {
-    fn open(
-        backend: &dyn Backend,
-        o: &AttentionOptions,
-        formats: (KvFormat, KvFormat),
-    ) -> Result<Self, ConformanceError> {
-        let Built { recording, weights, .. } = record(o, formats)?;
+    fn open(backend: &dyn Backend, o: &AttentionOptions, stored: Stored) -> Result<Self, ConformanceError> {
+        let Built { recording, weights, .. } = record(o, stored)?;
         let pages = o.context.div_ceil(PAGE).max(1);
         let limits = Limits { max_rows: PAGE, max_logit_rows: 1, pages: vec![pages] };
         let plan = Arc::new(Plan::compile(recording, Passes::NONE));
@@ -132,18 +142,34 @@ fn step(table: &[u32], (first, count): (usize, usize)) -> Result<Step, Conforman
     Ok(Step::new((0..count).map(row).collect(), vec![group], vec![0])?)
 }
 
-fn record(o: &AttentionOptions, formats: (KvFormat, KvFormat)) -> Result<Built, ConformanceError> {
+fn record(o: &AttentionOptions, stored: Stored) -> Result<Built, ConformanceError> {
     let mut b = Builder::new(64, Random::new("perf", 1));
     let kv_width = o.kv_heads * o.head_dim;
     let q = b.input("q", o.heads * o.head_dim, Values::Normal(1.0));
     let k = b.input("k", kv_width, Values::Normal(1.0));
     let v = b.input("v", kv_width, Values::Normal(1.0));
+    let pairs = o.head_dim / 2;
+    let factors: Vec<f32> = (0..pairs).map(|i| if i < pairs / 4 { 1.0 } else { 1e30 }).collect();
+    let factors = Some(b.vector("factors", &factors));
+    let rope = RopeParams { factors, base: 1e6, ..plain_rope(o.head_dim, Pairing::Halves) };
+    let weight = Some(b.near_one("norm", o.head_dim));
     let group = b.r.group("g", None);
     let mut out = q;
     for i in 0..o.layers {
         b.r.prefix(format!("layer{i}"));
-        let cache = b.r.cache(group, o.kv_heads, o.head_dim, formats);
-        b.r.kv_store("store", k, v, cache);
+        let cache = match stored {
+            Stored::Two(k_format, v_format) => {
+                let cache = b.r.cache(group, o.kv_heads, o.head_dim, (k_format, v_format));
+                b.r.kv_store("store", k, v, cache);
+                cache
+            }
+            Stored::One(format) => {
+                let keys = FormedKeys { weight, rope };
+                let cache = b.r.value_cache(group, o.kv_heads, o.head_dim, (format, keys));
+                b.r.value_store("store", v, cache);
+                cache
+            }
+        };
         let scale = 1.0 / (o.head_dim as f32).sqrt();
         out = b.r.attention("attention", q, cache, AttentionParams { heads: o.heads, scale, softcap: None });
     }

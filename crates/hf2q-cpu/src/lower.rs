@@ -201,7 +201,7 @@ fn former(c: &mut Compiler<'_>, o: &Attention, id: CacheId) -> Result<Option<For
         factors.chunks_mut(block).for_each(back_factors);
     }
     let FormedKeys { rope, .. } = keys;
-    Ok(Some(Former { factors, pairing: rope.pairing, half: rope.dims / 2, angles: c.pages(rope)? }))
+    Ok(Some(Former::new(factors, (rope.pairing, rope.dims / 2), c.pages(rope)?)))
 }
 
 /// A cache as attention reads it.

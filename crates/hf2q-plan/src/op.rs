@@ -114,7 +114,8 @@ pub struct KvStore {
 
 /// `out = softmax(scale · q·K) V` for each query head over the positions the row sees: those of its sequence up to its own,
 /// inside the group's window, the last ones along its own ancestors ([`crate::Step::tree_base`]). Query head `h` reads KV head
-/// `h / (heads / kv_heads)`. Keys are visited in ascending position, in blocks of [`crate::PAGE`] aligned to
+/// `h / (heads / kv_heads)`. Where the cache stores values only, keys are formed of them, each at its position
+/// ([`crate::FormedKeys`]). Keys are visited in ascending position, in blocks of [`crate::PAGE`] aligned to
 /// absolute positions. Where the last positions are kept a second time, a row reads its blocks there as far as the span
 /// of that cache's group reaches: what a row reads where is determined by its position.
 #[derive(Clone, Debug, PartialEq)]

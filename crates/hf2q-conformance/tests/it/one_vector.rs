@@ -100,8 +100,7 @@ fn global_caches_of_heads_of_512_are_half_as_large_in_every_format() {
     for format in KvFormat::ALL {
         let bytes = |model: &Model| {
             let recording = model.record(&RecordOptions::uniform(format)).unwrap();
-            let global =
-                recording.caches.iter().filter(|c| recording.groups[c.group.index()].span.is_all());
+            let global = recording.caches.iter().filter(|c| recording.groups[c.group.index()].span.is_all());
             global.map(hf2q_plan::Cache::page_bytes).sum::<usize>()
         };
         assert!(bytes(&model) > 0);

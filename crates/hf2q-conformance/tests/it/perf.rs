@@ -1,7 +1,7 @@
 //! Timings name every operation and its work; how fast it is, no test says.
 
 use hf2q_conformance::perf::{Options, measure};
-use hf2q_conformance::perf_attention::{AttentionOptions, measure_attention};
+use hf2q_conformance::perf_attention::{AttentionOptions, Stored, measure_attention};
 use hf2q_gguf::TensorType;
 use hf2q_plan::KvFormat;
 use hf2q_reference::ReferenceBackend;
@@ -23,7 +23,7 @@ fn every_dominant_operation_is_timed() {
 
 #[test]
 fn attention_is_timed_by_cache_format() {
-    let formats = vec![(KvFormat::F16, KvFormat::F16), (KvFormat::Tq4, KvFormat::Tq4)];
+    let formats = vec![Stored::Two(KvFormat::F16, KvFormat::F16), Stored::One(KvFormat::Tq4)];
     let options =
         AttentionOptions { heads: 2, kv_heads: 1, head_dim: 64, formats, context: 100, layers: 2, rounds: 2 };
     let timings = measure_attention(&ReferenceBackend, &options).unwrap();

@@ -47,22 +47,22 @@ impl Rotation {
         [cos, sin]
     }
 
-    /// Cosine and sine of the sum of two angles, as rows are multiplied with them.
-    #[inline(always)]
-    fn sum(&self, page: [f64; 2], cos: f64, sin: f64) -> [f32; 2] {
-        let (sum_cos, sum_sin) = (page[0] * cos - page[1] * sin, page[1] * cos + page[0] * sin);
-        [(sum_cos * self.magnitude) as f32, (sum_sin * self.magnitude) as f32]
-    }
-
     /// The cosine of every pair at a position, then the sine of every pair.
     fn row(&self, position: usize, out: &mut [f32]) {
         let (page, at) = (position / PAGE, position % PAGE);
         let (cos, sin) = out.split_at_mut(self.pairs());
         for (pair, (cos, sin)) in cos.iter_mut().zip(sin).enumerate() {
             let [offset_cos, offset_sin] = self.offsets.each_ref().map(|o| o[pair * PAGE + at]);
-            [*cos, *sin] = self.sum(self.page(page, pair), offset_cos, offset_sin);
+            [*cos, *sin] = sum(self.page(page, pair), offset_cos, offset_sin, self.magnitude);
         }
     }
+}
+
+/// Cosine and sine of the sum of two angles, as rows are multiplied with them.
+#[inline(always)]
+fn sum(page: [f64; 2], cos: f64, sin: f64, magnitude: f64) -> [f32; 2] {
+    let (sum_cos, sum_sin) = (page[0] * cos - page[1] * sin, page[1] * cos + page[0] * sin);
+    [(sum_cos * magnitude) as f32, (sum_sin * magnitude) as f32]
 }
 
 /// The angles of whole pages of positions.
@@ -94,15 +94,16 @@ impl Pages {
     /// Cosines and sines of a page, `[pairs][PAGE]`.
     #[inline(always)]
     pub(crate) fn page(&self, page: usize, cos: &mut [f32], sin: &mut [f32]) {
-        let pairs = self.pairs();
+        let (pairs, magnitude) = (self.pairs(), self.rotation.magnitude);
         let (cos, sin) = (cos.as_chunks_mut::<PAGE>().0, sin.as_chunks_mut::<PAGE>().0);
         let offsets = self.rotation.offsets.each_ref().map(|o| o.as_chunks::<PAGE>().0);
         for pair in 0..pairs {
             let known = self.first.get(page * pairs + pair);
             let first = known.copied().unwrap_or_else(|| self.rotation.page(page, pair));
+            let (cos, sin) = (&mut cos[pair], &mut sin[pair]);
+            let (offset_cos, offset_sin) = (&offsets[0][pair], &offsets[1][pair]);
             for i in 0..PAGE {
-                [cos[pair][i], sin[pair][i]] =
-                    self.rotation.sum(first, offsets[0][pair][i], offsets[1][pair][i]);
+                [cos[i], sin[i]] = sum(first, offset_cos[i], offset_sin[i], magnitude);
             }
         }
     }

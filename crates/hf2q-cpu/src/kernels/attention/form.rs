@@ -1,5 +1,8 @@
 //! Keys of values: turned back into the basis of the queries where codes are rotated, multiplied by the weights of the
 //! keys' norm and turned to their positions.
+//!
+//! Sixteen components of sixteen positions are read, exchanged and stored at a time, so that a vector holds one component
+//! of sixteen positions from then on.
 
 use std::sync::Arc;
 
@@ -11,24 +14,36 @@ use super::scaled::scales_at;
 use crate::kernels::angles::Pages;
 use crate::simd::{Kernel, LANES, Simd};
 
+/// Vectors from one row of keys to the next. One more than a row has: rows at distances that are powers of two would
+/// otherwise share a few sets of the processor's cache.
+const STRIDE: usize = PAGE / LANES + 1;
+
 /// How the keys of a cache are made.
 pub(crate) struct Former {
+    head_dim: usize,
     /// For each component what it is multiplied by: the weight of the keys' norm, and where codes are rotated what undoes
-    /// that after the butterflies.
-    pub(crate) factors: Vec<f32>,
-    pub(crate) pairing: Pairing,
+    /// that after the butterflies. Zeros up to whole vectors.
+    factors: Vec<f32>,
+    pairing: Pairing,
     /// Components between the two of a pair, if pairs are halves.
-    pub(crate) half: usize,
-    pub(crate) angles: Arc<Pages>,
+    half: usize,
+    angles: Arc<Pages>,
+}
+
+impl Former {
+    /// `factors` has one for each component.
+    pub(crate) fn new(mut factors: Vec<f32>, (pairing, half): (Pairing, usize), angles: Arc<Pages>) -> Self {
+        let head_dim = factors.len();
+        factors.resize(head_dim.next_multiple_of(LANES), 0.0);
+        Self { head_dim, factors, pairing, half, angles }
+    }
 }
 
 /// Memory of one thread.
 #[derive(Default)]
 pub(super) struct Buffers {
-    /// `[head_dim][PAGE]`.
-    keys: Vec<f32>,
-    /// `[padded head_dim][LANES]`: some of the positions.
-    strip: Vec<[f32; LANES]>,
+    /// `[padded head_dim][STRIDE]`.
+    keys: Vec<[f32; LANES]>,
     /// `[pairs][PAGE]`: cosines and sines.
     angles: [Vec<f32>; 2],
 }
@@ -36,17 +51,16 @@ pub(super) struct Buffers {
 /// The keys of a block's values.
 #[inline(always)]
 pub(super) fn keys<S: Simd>(s: S, former: &Former, block: &Block, buffers: &mut Buffers) -> Stored {
-    let (head_dim, angles) = (former.factors.len(), former.angles.pairs() * PAGE);
-    buffers.keys.resize(head_dim * PAGE, 0.0);
-    buffers.strip.resize(block.values.elements.row_len, [0.0; LANES]);
+    let angles = former.angles.pairs() * PAGE;
+    buffers.keys.resize(former.factors.len() * STRIDE, [0.0; LANES]);
     buffers.angles.iter_mut().for_each(|a| a.resize(angles, 0.0));
     s.outline(Form { former, block, buffers });
     let elements = Elements {
         start: buffers.keys.as_ptr().cast(),
         format: KvFormat::F32,
-        rows: head_dim,
+        rows: former.head_dim,
         row_len: PAGE,
-        row_bytes: PAGE * size_of::<f32>(),
+        row_bytes: STRIDE * LANES * size_of::<f32>(),
     };
     Stored { elements, scale_count: 0, ..block.values }
 }
@@ -61,132 +75,125 @@ impl Kernel for Form<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(mut self, s: S) {
-        let [cos, sin] = &mut self.buffers.angles;
-        self.former.angles.page(self.block.index, cos, sin);
-        let values = &self.block.values;
-        let rotated = values.elements.format.turbo().is_some();
-        let mut first = 0;
-        while first < PAGE {
-            with_element!(values.elements.format, E => read::<S, E>(s, values, first, &mut self.buffers.strip));
-            if rotated {
-                for block in self.buffers.strip.chunks_exact_mut(values.block) {
-                    turn_back(s, block);
+    fn run<S: Simd>(self, s: S) {
+        let Self { former, block, buffers } = self;
+        let Buffers { keys, angles: [cos, sin] } = buffers;
+        let (values, factors) = (&block.values, former.factors.as_chunks::<LANES>().0);
+        let turbo = values.elements.format.turbo().is_some();
+        with_element!(values.elements.format, E => read::<S, E>(s, values, (factors, turbo), keys));
+        if turbo {
+            let blocks = keys.chunks_exact_mut(values.block * STRIDE);
+            for (keys, factors) in blocks.zip(former.factors.chunks_exact(values.block)) {
+                match values.block {
+                    64 => far::<S, 4>(s, factors, keys),
+                    128 => far::<S, 8>(s, factors, keys),
+                    _ => far::<S, 16>(s, factors, keys),
                 }
             }
-            self.multiply(s);
-            self.turn(s, first);
-            self.write(first);
-            first += LANES;
         }
+        former.angles.page(block.index, cos, sin);
+        turn(s, former, (cos, sin), keys);
     }
 }
 
-impl Form<'_> {
-    #[inline(always)]
-    fn multiply<S: Simd>(&mut self, s: S) {
-        for (x, &factor) in self.buffers.strip.iter_mut().zip(&self.former.factors) {
-            let product = s.mul(s.load(x), s.splat(factor));
-            s.store(product, x);
-        }
-    }
-
-    /// Turns pairs by the angles of positions from `first` on.
-    #[inline(always)]
-    fn turn<S: Simd>(&mut self, s: S, first: usize) {
-        let Buffers { strip, angles: [cos, sin], .. } = &mut *self.buffers;
-        let (cos, _) = cos.as_chunks::<LANES>();
-        let (sin, _) = sin.as_chunks::<LANES>();
-        for pair in 0..self.former.angles.pairs() {
-            let (i, j) = match self.former.pairing {
-                Pairing::Halves => (pair, pair + self.former.half),
-                Pairing::Adjacent => (2 * pair, 2 * pair + 1),
-            };
-            let at = pair * (PAGE / LANES) + first / LANES;
-            let (cos, sin) = (s.load(&cos[at]), s.load(&sin[at]));
-            let (a, b) = (s.load(&strip[i]), s.load(&strip[j]));
-            // As rotations of rows: two products, rounded, and their sum.
-            s.store(s.sub(s.mul(a, cos), s.mul(b, sin)), &mut strip[i]);
-            s.store(s.add(s.mul(a, sin), s.mul(b, cos)), &mut strip[j]);
-        }
-    }
-
-    /// Puts the positions into their columns.
-    #[inline(always)]
-    fn write(&mut self, first: usize) {
-        let (keys, _) = self.buffers.keys.as_chunks_mut::<LANES>();
-        for (row, strip) in keys.chunks_exact_mut(PAGE / LANES).zip(&self.buffers.strip) {
-            row[first / LANES] = *strip;
-        }
-    }
-}
-
-/// Reads the values of sixteen positions from `first` on: row `d` of `strip` gets component `d` of all of them, decoded but
-/// not turned back.
+/// Reads the values of a block of positions, decoded: `turbo` codes with the butterflies of up to sixteen components,
+/// others multiplied by their factors.
 #[inline(always)]
 #[expect(unsafe_code, reason = "blocks of the cache are pointers")]
-fn read<S: Simd, E: Element>(s: S, values: &Stored, first: usize, strip: &mut [[f32; LANES]]) {
+fn read<S: Simd, E: Element>(
+    s: S,
+    values: &Stored,
+    (factors, turbo): (&[[f32; LANES]], bool),
+    keys: &mut [[f32; LANES]],
+) {
     let Elements { start, rows, row_len, row_bytes, .. } = values.elements;
-    assert!(first + LANES <= rows && strip.len() == row_len, "sixteen positions of a block");
-    let (columns, _) = strip.as_chunks_mut::<LANES>();
-    let mut i = 0;
-    while i < columns.len() {
-        let mut positions = [s.splat(0.0); LANES];
-        for (p, position) in positions.iter_mut().enumerate() {
-            // SAFETY: `elements` describes readable rows of `row_len` elements.
-            *position = unsafe { E::read(s, start.add((first + p) * row_bytes), i / 4 * 4 * LANES, i % 4) };
-        }
-        let components = s.transpose(positions);
-        if values.scale_count > 0 {
-            let scales = scales_at(s, values, i * LANES / values.block, first);
-            for (out, component) in columns[i].iter_mut().zip(components) {
-                s.store(s.mul(component, scales), out);
+    assert!(rows == PAGE && row_len == factors.len() * LANES, "the shape of a block of values");
+    for (i, keys) in keys.chunks_exact_mut(LANES * STRIDE).enumerate() {
+        for strip in 0..PAGE / LANES {
+            let mut x = [s.splat(0.0); LANES];
+            for (p, x) in x.iter_mut().enumerate() {
+                let row = (strip * LANES + p) * row_bytes;
+                // SAFETY: `elements` describes readable rows of `row_len` elements.
+                *x = unsafe { E::read(s, start.add(row), i / 4 * 4 * LANES, i % 4) };
             }
-        } else {
-            for (out, component) in columns[i].iter_mut().zip(components) {
-                s.store(component, out);
+            let mut x = s.transpose(x);
+            if values.scale_count > 0 {
+                let scales = scales_at(s, values, i * LANES / values.block, strip * LANES);
+                for x in &mut x {
+                    *x = s.mul(*x, scales);
+                }
+            }
+            if turbo {
+                x = butterflies(s, x);
+            } else {
+                for (x, &factor) in x.iter_mut().zip(&factors[i]) {
+                    *x = s.mul(*x, s.splat(factor));
+                }
+            }
+            for (row, &x) in keys.chunks_exact_mut(STRIDE).zip(&x) {
+                s.store(x, &mut row[strip]);
             }
         }
-        i += 1;
     }
 }
 
-/// The butterflies of [`hf2q_quant::kv::rotate_back`] on sixteen blocks of 64, 128 or 256 components at once.
+/// The butterflies of `16 N` components that lie sixteen and more apart, and their factors: see
+/// [`hf2q_quant::kv::back_factors`].
 #[inline(always)]
-fn turn_back<S: Simd>(s: S, block: &mut [[f32; LANES]]) {
-    let mut first = 0;
-    while first < block.len() {
-        butterflies::<S, 16>(s, block, first, 1);
-        first += 16;
-    }
-    let mut first = 0;
-    while first < 16 {
-        match block.len() {
-            64 => butterflies::<S, 4>(s, block, first, 16),
-            128 => butterflies::<S, 8>(s, block, first, 16),
-            _ => butterflies::<S, 16>(s, block, first, 16),
+fn far<S: Simd, const N: usize>(s: S, factors: &[f32], keys: &mut [[f32; LANES]]) {
+    assert!(factors.len() == N * LANES && keys.len() == N * LANES * STRIDE, "a block of {N} times sixteen");
+    for first in 0..LANES {
+        for strip in 0..PAGE / LANES {
+            let mut x = [s.splat(0.0); N];
+            for (i, x) in x.iter_mut().enumerate() {
+                *x = s.load(&keys[(first + i * LANES) * STRIDE + strip]);
+            }
+            let x = butterflies(s, x);
+            for (i, &x) in x.iter().enumerate() {
+                let row = first + i * LANES;
+                s.store(s.mul(x, s.splat(factors[row])), &mut keys[row * STRIDE + strip]);
+            }
         }
-        first += 1;
     }
 }
 
-/// The transform of `N` components that lie `distance` apart.
+/// The transform of `N` components, at most sixteen.
 #[inline(always)]
-fn butterflies<S: Simd, const N: usize>(s: S, block: &mut [[f32; LANES]], first: usize, distance: usize) {
-    let mut x = [s.splat(0.0); N];
-    for (i, x) in x.iter_mut().enumerate() {
-        *x = s.load(&block[first + i * distance]);
-    }
-    let mut half = 1;
-    while half < N {
+fn butterflies<S: Simd, const N: usize>(s: S, x: [S::V; N]) -> [S::V; N] {
+    let x = stage::<S, N, 1>(s, x);
+    let x = stage::<S, N, 2>(s, x);
+    let x = stage::<S, N, 4>(s, x);
+    stage::<S, N, 8>(s, x)
+}
+
+/// Sums and differences of components that lie `DISTANCE` apart. Loops of known length, which the compiler unrolls.
+#[inline(always)]
+fn stage<S: Simd, const N: usize, const DISTANCE: usize>(s: S, mut x: [S::V; N]) -> [S::V; N] {
+    if DISTANCE < N {
         for i in 0..N {
-            if i & half == 0 {
-                (x[i], x[i + half]) = (s.add(x[i], x[i + half]), s.sub(x[i], x[i + half]));
+            if i & DISTANCE == 0 {
+                (x[i], x[i + DISTANCE]) = (s.add(x[i], x[i + DISTANCE]), s.sub(x[i], x[i + DISTANCE]));
             }
         }
-        half *= 2;
     }
-    for (i, &x) in x.iter().enumerate() {
-        s.store(x, &mut block[first + i * distance]);
+    x
+}
+
+/// Turns pairs by the angles of their positions.
+#[inline(always)]
+fn turn<S: Simd>(s: S, former: &Former, (cos, sin): (&[f32], &[f32]), keys: &mut [[f32; LANES]]) {
+    let ((cos, _), (sin, _)) = (cos.as_chunks::<LANES>(), sin.as_chunks::<LANES>());
+    for (at, (cos, sin)) in cos.iter().zip(sin).enumerate() {
+        let (pair, strip) = (at / (PAGE / LANES), at % (PAGE / LANES));
+        let (i, j) = match former.pairing {
+            Pairing::Halves => (pair, pair + former.half),
+            Pairing::Adjacent => (2 * pair, 2 * pair + 1),
+        };
+        let (i, j) = (i * STRIDE + strip, j * STRIDE + strip);
+        let (cos, sin) = (s.load(cos), s.load(sin));
+        let (a, b) = (s.load(&keys[i]), s.load(&keys[j]));
+        // As rotations of rows: two products, rounded, and their sum.
+        s.store(s.sub(s.mul(a, cos), s.mul(b, sin)), &mut keys[i]);
+        s.store(s.add(s.mul(a, sin), s.mul(b, cos)), &mut keys[j]);
     }
 }
