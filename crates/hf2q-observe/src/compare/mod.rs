@@ -27,6 +27,8 @@ pub struct Comparer {
     likelihood: Likelihood,
     candidates: Vec<Candidate>,
     chunks: usize,
+    /// Tokens of the longest chunk.
+    context: usize,
     /// Rows of a step, and of a step whose logits are compared.
     sizes: (usize, usize),
 }
@@ -63,7 +65,7 @@ impl Comparer {
         let reference = Opened::new(reference);
         let candidates = candidates.into_iter().map(|side| Candidate::new(side, &reference)).collect();
         let likelihood = Likelihood::default();
-        Ok(Self { reference, likelihood, candidates, chunks: 0, sizes: (rows, logit_rows) })
+        Ok(Self { reference, likelihood, candidates, chunks: 0, context: 0, sizes: (rows, logit_rows) })
     }
 
     /// Reads a chunk, in a sequence of its own that starts with `bos` in place of the chunk's first token, and compares
@@ -72,6 +74,7 @@ impl Comparer {
     /// # Errors
     /// The chunk does not fit a context, a backend fails, or the reference's logits are not finite.
     pub fn chunk(&mut self, ids: &[u32], bos: Option<u32>, go_on: GoOn<'_>) -> Result<bool, ObserveError> {
+        self.context = self.context.max(ids.len());
         let mut ids = ids.to_vec();
         if let (Some(first), Some(bos)) = (ids.first_mut(), bos) {
             *first = bos;
@@ -89,9 +92,9 @@ impl Comparer {
 
     /// What was found.
     pub fn finish(self) -> Comparison {
-        let Self { reference, likelihood, candidates, chunks, .. } = self;
-        let candidates = candidates.into_iter().map(|c| c.finish(&likelihood)).collect();
-        let (name, cache) = (reference.name.clone(), reference.cache_size());
+        let Self { reference, likelihood, candidates, chunks, context, .. } = self;
+        let candidates = candidates.into_iter().map(|c| c.finish(&likelihood, context)).collect();
+        let (name, cache) = (reference.name.clone(), reference.cache_size(context));
         Comparison { reference: Measured { name, cache, likelihood }, candidates, chunks }
     }
 
@@ -167,7 +170,7 @@ impl Candidate {
         }
     }
 
-    fn finish(self, reference: &Likelihood) -> Compared {
+    fn finish(self, reference: &Likelihood, context: usize) -> Compared {
         let values: Vec<f64> = self.rows.iter().map(|r| r.1).collect();
         let ratio = (self.likelihood.mean() - reference.mean()).exp();
         let layer = |(layer, c): (&attended::Layer, &Cosines)| LayerCosine {
@@ -193,7 +196,7 @@ impl Candidate {
             greedy,
             measured: Measured {
                 name: self.side.name.clone(),
-                cache: self.side.cache_size(),
+                cache: self.side.cache_size(context),
                 likelihood: self.likelihood,
             },
         }

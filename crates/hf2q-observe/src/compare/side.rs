@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hf2q_engine::{Engine, LogitRows, SequenceId, Work};
-use hf2q_plan::{PAGE, Plan};
+use hf2q_plan::{Cache, PAGE, Plan, Span};
 
 use super::attended::{Attended, Layer, Watch, layers};
 use super::summary::CacheSize;
@@ -93,13 +93,27 @@ impl Opened {
         }
     }
 
-    pub(super) fn cache_size(&self) -> CacheSize {
-        let caches = &self.plan.recording.caches;
-        let bytes: usize = caches.iter().map(|c| c.page_bytes()).sum();
-        let elements: usize = caches.iter().map(|c| 2 * PAGE * c.kv_heads * c.head_dim).sum();
+    /// What the caches take, looked at when a sequence has `context` tokens.
+    pub(super) fn cache_size(&self, context: usize) -> CacheSize {
+        let recording = &self.plan.recording;
+        let span = |c: &Cache| recording.groups[c.group.index()].span;
+        let (recent, all): (Vec<&Cache>, Vec<&Cache>) =
+            recording.caches.iter().partition(|c| matches!(span(c), Span::Pages(_)));
+        let pages = |c: &Cache| span(c).most().map_or(0, |n| n as usize / PAGE);
+        let fixed_bytes = recent.iter().map(|c| pages(c) * c.page_bytes()).sum();
+        let held = |c: &Cache| span(c).seen(context.max(1) - 1).len();
+        let elements = |c: &Cache| 2 * c.kv_heads * c.head_dim;
+        let sum = |of: &dyn Fn(&Cache) -> usize| all.iter().map(|c| of(c)).sum::<usize>();
+        let bits = |bytes: usize, elements: usize| bytes as f64 * 8.0 / elements.max(1) as f64;
+        let bytes = sum(&|c| c.position_bytes());
         CacheSize {
-            bytes_per_token: bytes as f64 / PAGE as f64,
-            bits_per_element: bytes as f64 * 8.0 / elements.max(1) as f64,
+            bytes_per_token: bytes as f64,
+            fixed_bytes,
+            bits_per_element: bits(
+                fixed_bytes + sum(&|c| held(c) * c.position_bytes()),
+                sum(&|c| held(c) * elements(c)),
+            ),
+            marginal_bits: bits(bytes, sum(&elements)),
         }
     }
 

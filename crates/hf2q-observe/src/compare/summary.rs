@@ -60,10 +60,24 @@ pub struct Compared {
 /// What the caches of a model take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CacheSize {
-    /// Bytes of a token in all layers.
+    /// Bytes that each further token takes in all layers.
     pub bytes_per_token: f64,
-    /// Bits of a component of a key or a value, scales counted.
+    /// Bytes that a sequence takes for its last positions beside that, however long it is.
+    pub fixed_bytes: usize,
+    /// Bits of a component of the keys and values that a row at the end of a chunk sees: all bytes counted, fixed ones too.
     pub bits_per_element: f64,
+    /// Bits of a component of a further token, scales counted: what the others come near to as sequences get longer.
+    pub marginal_bits: f64,
+}
+
+impl CacheSize {
+    /// Bits of a component at the end of a chunk, and of a further token where that differs.
+    pub fn bits(&self) -> String {
+        match (format!("{:.2}", self.bits_per_element), format!("{:.2}", self.marginal_bits)) {
+            (all, marginal) if all == marginal => all,
+            (all, marginal) => format!("{all} ({marginal})"),
+        }
+    }
 }
 
 /// A distribution in a few numbers.

@@ -79,7 +79,12 @@ mod tests {
         Compared {
             measured: Measured {
                 name: "tq4".into(),
-                cache: CacheSize { bytes_per_token: 1.0, bits_per_element: 4.25 },
+                cache: CacheSize {
+                    bytes_per_token: 1.0,
+                    fixed_bytes: 0,
+                    bits_per_element: 4.25,
+                    marginal_bits: 4.25,
+                },
                 likelihood: Likelihood::default(),
             },
             kl: Spread { mean: 0.25, p99: 2.0, ..Spread::default() },

@@ -94,7 +94,8 @@ fn table(c: &Comparison) -> String {
     let rows: String = c.candidates.iter().enumerate().map(|(i, c)| row(i, c)).collect();
     format!(
         "<section>\n<h2>Candidates</h2>\n<p class=\"note\">KL is the divergence of the next-token distribution from that of the reference, \
-         in nats. Cosine is that of the attention outputs: the mean over rows in the layer where it is least. Runs are greedy \
+         in nats. Bits are those of a component of a key or value at the end of a chunk, everything counted, and in brackets \
+         those of each further token. Cosine is that of the attention outputs: the mean over rows in the layer where it is least. Runs are greedy \
          continuations: tokens until the first other one.</p>\n<div class=\"scroll\"><table class=\"numbers\">\n\
          <thead><tr><th>Configuration</th><th>Bits</th><th>Bytes a token</th><th>KL mean</th><th>KL 99 %</th><th>KL max</th>\
          <th>Same top</th><th>Perplexity</th><th>Ratio</th><th>Cosine</th><th>Runs</th></tr></thead>\n\
@@ -103,7 +104,7 @@ fn table(c: &Comparison) -> String {
 }
 
 fn size(cache: CacheSize) -> String {
-    format!("<td>{:.2}</td><td>{:.0}</td>", cache.bits_per_element, cache.bytes_per_token)
+    format!("<td>{}</td><td>{:.0}</td>", cache.bits(), cache.bytes_per_token)
 }
 
 fn row(i: usize, c: &Compared) -> String {

@@ -129,10 +129,8 @@ fn runs_leave_where_runs_of_their_own_do() {
     let mut left = 0;
     let llama = |seed| toy::all(seed).into_iter().find(|(n, _)| *n == "llama").unwrap().1;
     for (seed, other, format) in [(0, 0, KvFormat::Q8_0), (1, 1, KvFormat::F32), (2, 3, KvFormat::F32)] {
-        let mut sides = [
-            side("a", &llama(seed), KvFormat::F32, ROWS),
-            side("b", &llama(other), format, ROWS),
-        ];
+        let mut sides =
+            [side("a", &llama(seed), KvFormat::F32, ROWS), side("b", &llama(other), format, ROWS)];
         let prompt = tokens(CHUNK / 2);
         let runs = [0, 1].map(|i| run(&mut sides[i], &prompt));
         let expected = runs[0].iter().zip(&runs[1]).position(|(a, b)| a != b);
@@ -193,4 +191,27 @@ fn comparing_stops_when_told_and_can_go_on() {
     assert!(
         comparer.chunk(&[], None, &mut || true).unwrap() && comparer.chunk(&[1], None, &mut || true).unwrap()
     );
+}
+
+#[test]
+fn caches_are_counted_with_what_is_kept_of_recent_positions() {
+    let mut config = toy::configs().into_iter().find(|(name, _)| *name == "gemma3").unwrap().1;
+    config.layers.iter_mut().for_each(|l| (l.head_dim, l.rope.dims) = (128, 128));
+    let model = toy::build(config, 9);
+    let sides = [KvFormat::F16, KvFormat::Tq4].map(|f| side("a", &model, f, ROWS));
+    let [a, b] = sides;
+    let found = compare(a, vec![b]);
+    let layers = &model.config().layers;
+    // Keys and values of all heads in a layer, and positions of all layers that the last row sees.
+    let vectors: Vec<usize> = layers.iter().map(|l| 2 * l.kv_heads).collect();
+    let held: Vec<usize> = layers.iter().map(|l| l.window.map_or(CHUNK, |w| CHUNK.min(w as usize))).collect();
+    let all: usize = vectors.iter().sum();
+    let seen: usize = vectors.iter().zip(&held).map(|(v, h)| v * h).sum();
+    let (plain, coded) = (found.reference.cache, found.candidates[0].measured.cache);
+    assert_eq!((plain.bytes_per_token, plain.fixed_bytes), ((all * 256) as f64, 0));
+    assert_eq!((plain.bits_per_element, plain.marginal_bits), (16.0, 16.0));
+    assert_eq!((coded.bytes_per_token, coded.fixed_bytes), ((all * 66) as f64, 64 * all * 256));
+    let bits = 8.0 * (seen * 66 + 64 * all * 256) as f64 / (seen * 128) as f64;
+    assert_eq!((coded.bits_per_element, coded.marginal_bits), (bits, 4.125));
+    assert_eq!((plain.bits(), coded.bits()), ("16.00".to_owned(), format!("{bits:.2} (4.12)")));
 }

@@ -9,7 +9,8 @@ use hf2q_observe::{
 fn measured(name: &str) -> Measured {
     let mut likelihood = Likelihood::default();
     [2.0, 3.0].into_iter().for_each(|nll| likelihood.push(nll));
-    let cache = CacheSize { bytes_per_token: 1024.0, bits_per_element: 4.25 };
+    let cache =
+        CacheSize { bytes_per_token: 1024.0, fixed_bytes: 64, bits_per_element: 4.5, marginal_bits: 4.25 };
     Measured { name: name.to_owned(), cache, likelihood }
 }
 

@@ -39,7 +39,9 @@ fn formats_are_compared_side_by_side() {
     for path in ["/kl/mean", "/kl/p99", "/kl/max"] {
         assert!(number(coarse, path) > number(fine, path) && number(fine, path) > 0.0, "{path}: {found}");
     }
-    for path in ["/bits_per_element", "/bytes_per_token", "/layers/0/cosine", "/top1"] {
+    for path in
+        ["/bits_per_element", "/marginal_bits_per_element", "/bytes_per_token", "/layers/0/cosine", "/top1"]
+    {
         assert!(number(coarse, path) < number(fine, path), "{path}: {found}");
     }
     for (path, len) in [("/positions", 64), ("/histogram", 38), ("/greedy/first_other", 2)] {

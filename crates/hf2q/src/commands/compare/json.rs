@@ -44,7 +44,9 @@ fn side(side: &Measured) -> Value {
     json!({
         "name": side.name,
         "bits_per_element": side.cache.bits_per_element,
+        "marginal_bits_per_element": side.cache.marginal_bits,
         "bytes_per_token": side.cache.bytes_per_token,
+        "fixed_bytes": side.cache.fixed_bytes,
         "perplexity": side.likelihood.perplexity(),
         "perplexity_error": side.likelihood.error(),
         "nll": sum,

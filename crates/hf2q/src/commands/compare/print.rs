@@ -40,8 +40,8 @@ pub(super) fn print(args: &CompareArgs, setup: &Setup, found: &Comparison) -> Re
     }
     print_runs(found, &names)?;
     terminal::print_line(
-        "\nbits: of a component of a key or value; KL: divergence from the reference in nats;\n\
-         cosine: of attention outputs, mean in the layer where it is least",
+        "\nbits: of a component of a key or value at the end of a chunk (of each further token);\n\
+         KL: divergence from the reference in nats; cosine: of attention outputs, mean in the layer where it is least",
     )
 }
 
@@ -65,7 +65,7 @@ fn row(c: &Compared, name: &str) -> Vec<String> {
     };
     vec![
         name.to_owned(),
-        format!("{:.2}", c.measured.cache.bits_per_element),
+        c.measured.cache.bits(),
         format!("{:.0}", c.measured.cache.bytes_per_token),
         divergence(c.kl.mean),
         divergence(c.kl.p99),
