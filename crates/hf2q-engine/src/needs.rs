@@ -1,7 +1,7 @@
 //! What an engine takes of memory, known before it is opened.
 
 use hf2q_gguf::Bytes;
-use hf2q_plan::{Backend, Cache, Limits, PAGE, Plan, Recording};
+use hf2q_plan::{Backend, Cache, Limits, PAGE, Plan, Recording, Span};
 
 use crate::error::EngineError;
 use crate::options::EngineOptions;
@@ -20,10 +20,12 @@ pub struct Needs {
 /// The caches of the layers that keep the same positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupNeeds {
-    /// `global` or `sliding`.
+    /// `global`, `sliding` or `recent`.
     pub name: String,
-    /// Positions that a row sees; `None`: all.
+    /// The most positions that a row sees; `None`: all.
     pub window: Option<u32>,
+    /// Whether it has, a second time, the last positions of each sequence alone: as much for a long one as for a short one.
+    pub fixed: bool,
     /// Layers with a cache.
     pub layers: usize,
     /// Bytes of a page of [`PAGE`] positions in all of them.
@@ -38,9 +40,15 @@ impl GroupNeeds {
         self.pages.saturating_mul(self.page_bytes)
     }
 
-    /// Bytes that a token takes.
+    /// Bytes that a further token takes.
     pub fn token_bytes(&self) -> usize {
-        self.page_bytes / PAGE
+        if self.fixed { 0 } else { self.page_bytes / PAGE }
+    }
+
+    /// Bytes that a sequence takes whatever its length.
+    pub fn sequence_bytes(&self) -> usize {
+        let pages = self.window.map_or(0, |w| w as usize / PAGE);
+        if self.fixed { pages.saturating_mul(self.page_bytes) } else { 0 }
     }
 }
 
@@ -68,9 +76,14 @@ impl Needs {
         self.groups.iter().map(GroupNeeds::bytes).fold(0, usize::saturating_add)
     }
 
-    /// Bytes that a token takes in all layers; those of windowed layers are given back behind the window.
+    /// Bytes that a further token takes in all layers; those of windowed layers are given back behind the window.
     pub fn token_bytes(&self) -> usize {
         self.groups.iter().map(GroupNeeds::token_bytes).sum()
+    }
+
+    /// Bytes that a sequence takes in all layers whatever its length, beside those of its tokens.
+    pub fn sequence_bytes(&self) -> usize {
+        self.groups.iter().map(GroupNeeds::sequence_bytes).fold(0, usize::saturating_add)
     }
 
     /// All bytes.
@@ -94,6 +107,7 @@ pub(crate) fn groups(recording: &Recording, options: EngineOptions) -> Result<Ve
     let needs = recording.groups.iter().zip(sizes).map(|(group, (g, (page_bytes, pages)))| GroupNeeds {
         name: group.name.clone(),
         window: group.span.most(),
+        fixed: matches!(group.span, Span::Pages(_)),
         layers: of(g).count(),
         page_bytes,
         pages,

@@ -197,6 +197,32 @@ mod tests {
     }
 
     #[test]
+    fn recent_positions_have_pages_for_sequences_chunks_and_ends() {
+        let group = |span| [Group { name: "recent".into(), span }];
+        let pages = |span, budget, windows, (sequences, rows, context): (usize, usize, usize)| {
+            let cache = CacheOptions { budget, windows };
+            let options = EngineOptions { context, sequences, rows, logit_rows: 1, cache };
+            options.pages(&group(span), &[10]).unwrap()[0]
+        };
+        let (one, drop) = (Span::Pages(1), |ends| WindowPolicy::Drop { ends });
+        for (span, windows, sizes, expected) in [
+            (one, drop(0), (1, 1, 640), 2),
+            (one, drop(0), (1, 512, 640), 9),
+            (one, drop(0), (8, 512, 6400), 8 * 2 + 8),
+            (one, drop(3), (8, 512, 6400), 8 * 2 + 8 + 3),
+            (one, WindowPolicy::Keep, (8, 512, 6400), 8 * 2 + 8 + 8),
+            (one, drop(0), (8, 512, 64), 8),
+            (Span::Pages(3), drop(2), (2, 64, 6400), 2 * 4 + 2 * 3),
+        ] {
+            assert_eq!(pages(span, Budget::Sequences, windows, sizes), expected, "{span:?} {sizes:?}");
+        }
+        assert_eq!(pages(one, Budget::Pages(100), drop(0), (1, 1, 640)), 2);
+        assert_eq!(pages(one, Budget::Pages(1), drop(0), (1, 1, 640)), 1);
+        assert_eq!(pages(one, Budget::Bytes(10_000), WindowPolicy::Keep, (1, 1, 640)), 3);
+        assert_eq!(pages(Span::All, Budget::Bytes(10_000), WindowPolicy::Keep, (1, 1, 640)), 1000);
+    }
+
+    #[test]
     fn a_budget_below_one_page_says_what_is_needed() {
         let cache = CacheOptions { budget: Budget::Bytes(109), windows: WindowPolicy::Keep };
         let error = options(cache).pages(&groups(), &[100, 10]).unwrap_err();

@@ -94,6 +94,32 @@ fn a_failed_step_loses_neither_pages_nor_positions() {
 }
 
 #[test]
+fn what_failed_steps_reserved_of_recent_positions_is_there_for_others() {
+    let mut config = hf2q_model::toy::configs().into_iter().find(|(name, _)| *name == "llama").unwrap().1;
+    config.layers.iter_mut().for_each(|l| (l.head_dim, l.rope.dims) = (64, 64));
+    let model = hf2q_model::toy::build(config, 3);
+    let recording = model.record(&RecordOptions::uniform(KvFormat::Tq4)).unwrap();
+    let (weights, backend) = (model.weights_for(&recording), Fragile::default());
+    let (rows, sequences) = (256, 4);
+    let options = EngineOptions { context: 300, sequences, rows, logit_rows: 1, ..SIZES };
+    let plan = Arc::new(Plan::compile(recording, Passes::ALL));
+    let mut engine = Engine::open(&backend, plan, weights, options).unwrap();
+    // Two pages for each sequence and four for the rows of a step: not four for each sequence.
+    let recent = engine.cache_stats().groups.into_iter().find(|g| g.name == "recent").unwrap();
+    assert_eq!(recent.pages, 2 * sequences + 4);
+    let ids = [0; 4].map(|_| engine.add_sequence().unwrap());
+    let text = tokens(rows, 5);
+    for broken in [true, false] {
+        backend.broken.store(broken, Ordering::SeqCst);
+        for sequence in ids {
+            let step = engine.step(&[Work { sequence, tokens: &text, logits: LogitRows::None }], None);
+            assert_eq!(matches!(step, Err(EngineError::Backend(_))), broken);
+            assert_eq!(step.is_ok(), !broken);
+        }
+    }
+}
+
+#[test]
 fn every_sequence_can_fill_its_context_whatever_the_chunk() {
     for rows in [5, 48, 200] {
         let mut engine = open(&ReferenceBackend, EngineOptions { rows, logit_rows: 1, ..SIZES }).unwrap();

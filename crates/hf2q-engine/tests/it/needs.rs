@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use hf2q_cpu::{CpuBackend, CpuOptions};
 use hf2q_engine::{Engine, EngineOptions, Needs};
-use hf2q_model::{RecordOptions, toy};
-use hf2q_plan::{Passes, Plan};
+use hf2q_model::{Model, RecordOptions, toy};
+use hf2q_plan::{PAGE, Passes, Plan};
 
 use crate::support::SIZES;
 
@@ -29,4 +29,36 @@ fn an_engine_takes_what_it_needs() {
             assert_eq!(needs.groups.iter().map(|g| g.pages).collect::<Vec<_>>(), pages, "{name}, {kv}");
         }
     }
+}
+
+/// A toy whose heads can be stored as codes.
+fn wide() -> Model {
+    let mut config = toy::configs().into_iter().find(|(name, _)| *name == "gemma3").unwrap().1;
+    config.layers.iter_mut().for_each(|l| (l.head_dim, l.rope.dims) = (128, 128));
+    toy::build(config, 2)
+}
+
+#[test]
+fn recent_positions_take_the_same_for_every_context() {
+    let (backend, model) = (CpuBackend::new(CpuOptions { threads: 2, isa: None }).unwrap(), wide());
+    let needs = |kv: &str, context: usize, rows: usize| {
+        let recording = model.record(&kv.parse::<RecordOptions>().unwrap()).unwrap();
+        let weights = model.weights_for(&recording);
+        let plan = Arc::new(Plan::compile(recording, Passes::ALL));
+        let options = EngineOptions { context, sequences: 2, rows, logit_rows: 1, ..SIZES };
+        let needs = Needs::new(&backend, &plan, weights.clone(), options).unwrap();
+        let engine = Engine::open(&backend, plan, weights, options).unwrap();
+        assert_eq!(needs.caches(), engine.memory().unwrap().caches, "{kv}");
+        needs
+    };
+    let [short, long, off] = [("tq4", 1000, 100), ("tq4", 5000, 100), ("tq4,recent:off", 5000, 100)]
+        .map(|(k, c, r)| needs(k, c, r));
+    let vectors: usize = model.config().layers.iter().map(|l| 2 * l.kv_heads).sum();
+    assert_eq!((long.token_bytes(), off.token_bytes()), (vectors * 66, vectors * 66));
+    assert_eq!((long.sequence_bytes(), off.sequence_bytes()), (vectors * 256 * PAGE, 0));
+    // A page for each of two sequences and one into which each can reach, and two that a step of 100 rows begins.
+    let recent = |n: &Needs| n.groups.iter().find(|g| g.fixed).map(|g| (g.name.clone(), g.pages));
+    assert_eq!((recent(&short), recent(&long)), (Some(("recent".into(), 6)), Some(("recent".into(), 6))));
+    assert_eq!(recent(&off), None);
+    assert_eq!(long.caches() - off.caches(), 6 * vectors * 256 * PAGE);
 }

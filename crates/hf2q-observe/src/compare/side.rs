@@ -104,16 +104,13 @@ impl Opened {
         let held = |c: &Cache| span(c).seen(context.max(1) - 1).len();
         let elements = |c: &Cache| 2 * c.kv_heads * c.head_dim;
         let sum = |of: &dyn Fn(&Cache) -> usize| all.iter().map(|c| of(c)).sum::<usize>();
-        let bits = |bytes: usize, elements: usize| bytes as f64 * 8.0 / elements.max(1) as f64;
-        let bytes = sum(&|c| c.position_bytes());
+        let (bytes, seen) = (sum(&|c| held(c) * c.position_bytes()), sum(&|c| held(c) * elements(c)));
+        let bits = |bytes: usize| bytes as f64 * 8.0 / seen.max(1) as f64;
         CacheSize {
-            bytes_per_token: bytes as f64,
+            bytes_per_token: sum(&|c| c.position_bytes()) as f64,
             fixed_bytes,
-            bits_per_element: bits(
-                fixed_bytes + sum(&|c| held(c) * c.position_bytes()),
-                sum(&|c| held(c) * elements(c)),
-            ),
-            marginal_bits: bits(bytes, sum(&elements)),
+            bits_per_element: bits(bytes + fixed_bytes),
+            marginal_bits: bits(bytes),
         }
     }
 

@@ -66,12 +66,12 @@ pub struct CacheSize {
     pub fixed_bytes: usize,
     /// Bits of a component of the keys and values that a row at the end of a chunk sees: all bytes counted, fixed ones too.
     pub bits_per_element: f64,
-    /// Bits of a component of a further token, scales counted: what the others come near to as sequences get longer.
+    /// The same without the fixed ones: what it comes near to as sequences get longer.
     pub marginal_bits: f64,
 }
 
 impl CacheSize {
-    /// Bits of a component at the end of a chunk, and of a further token where that differs.
+    /// Bits of a component with and without what is fixed, where that differs.
     pub fn bits(&self) -> String {
         match (format!("{:.2}", self.bits_per_element), format!("{:.2}", self.marginal_bits)) {
             (all, marginal) if all == marginal => all,

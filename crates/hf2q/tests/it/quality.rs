@@ -51,6 +51,23 @@ fn formats_are_compared_side_by_side() {
 }
 
 #[test]
+fn exact_recent_positions_come_nearer_to_the_reference() {
+    let (place, model) = place();
+    let formats = ["--b-kv", "tq4,recent:off", "--b-kv", "tq4,recent:tq8", "--b-kv", "tq4", "--json"];
+    let found = json(&place, &compare(&model, &formats));
+    let number = |i: usize, path: &str| found["candidates"][i].pointer(path).and_then(Value::as_f64).unwrap();
+    let kl = [0, 1, 2].map(|i| number(i, "/kl/mean"));
+    assert!(kl[1] < 0.5 * kl[0] && kl[2] < 0.5 * kl[0], "{kl:?}");
+    let bits = [0, 1, 2].map(|i| number(i, "/bits_per_element"));
+    assert!(bits[0] < bits[1] && bits[1] < bits[2], "{bits:?}");
+    assert_eq!(bits[0], number(0, "/marginal_bits_per_element"));
+    assert_eq!(number(0, "/fixed_bytes"), 0.0);
+    let marginal = [0, 1, 2].map(|i| number(i, "/bytes_per_token"));
+    assert_eq!((marginal[0], marginal[0]), (marginal[1], marginal[2]));
+    assert_eq!(found["candidates"][2]["kv"], "tq4");
+}
+
+#[test]
 fn a_limit_that_is_not_kept_is_named_and_fails() {
     let (place, model) = place();
     let kept =

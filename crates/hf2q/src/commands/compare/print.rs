@@ -40,7 +40,7 @@ pub(super) fn print(args: &CompareArgs, setup: &Setup, found: &Comparison) -> Re
     }
     print_runs(found, &names)?;
     terminal::print_line(
-        "\nbits: of a component of a key or value at the end of a chunk (of each further token);\n\
+        "\nbits: of a component of a key or value at the end of a chunk (without what is fixed);\n\
          KL: divergence from the reference in nats; cosine: of attention outputs, mean in the layer where it is least",
     )
 }

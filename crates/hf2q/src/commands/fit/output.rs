@@ -17,16 +17,21 @@ pub(super) fn table(q: &Question, candidates: &[Candidate], given: bool) -> Resu
         q.context,
         q.chunk.min(q.context)
     ))?;
-    for g in &first.needs.groups {
-        let window = g.window.map_or_else(|| "all positions".to_owned(), |w| format!("a window of {w}"));
-        terminal::print_line(&format!("{}: {} with a cache, {window}", g.name, count(g.layers, "layer")))?;
+    let groups = groups(candidates);
+    for g in &groups {
+        let positions = match g.window {
+            None => "all positions".to_owned(),
+            Some(w) if g.fixed => format!("the last {w} positions exactly, beside codes"),
+            Some(w) => format!("a window of {w}"),
+        };
+        terminal::print_line(&format!("{}: {} with a cache, {positions}", g.name, count(g.layers, "layer")))?;
     }
     let whose = if given { "given" } else { "free" };
     terminal::print_line(&format!("memory: {} {whose}\n", terminal::bytes(q.memory)))?;
     let mut header: Vec<String> = vec!["--kv".into(), "per token".into()];
-    header.extend(first.needs.groups.iter().map(|g| g.name.clone()));
+    header.extend(groups.iter().map(|g| g.name.clone()));
     header.extend(["caches", "activations", "in all", "fits", "longest context"].map(str::to_owned));
-    let rows: Vec<Vec<String>> = candidates.iter().map(cells).collect();
+    let rows: Vec<Vec<String>> = candidates.iter().map(|c| cells(c, &groups)).collect();
     let width = |c: usize| rows.iter().chain([&header]).map(|r| r[c].len()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..header.len()).map(width).collect();
     for row in [&header].into_iter().chain(&rows) {
@@ -39,10 +44,24 @@ pub(super) fn table(q: &Question, candidates: &[Candidate], given: bool) -> Resu
     terminal::print_line("")
 }
 
-fn cells(c: &Candidate) -> Vec<String> {
+/// Those of all candidates: some have none for recent positions.
+fn groups(candidates: &[Candidate]) -> Vec<&GroupNeeds> {
+    let mut groups: Vec<&GroupNeeds> = vec![];
+    for g in candidates.iter().flat_map(|c| &c.needs.groups) {
+        match groups.iter_mut().find(|known| known.name == g.name) {
+            Some(known) if known.layers < g.layers => *known = g,
+            Some(_) => {}
+            None => groups.push(g),
+        }
+    }
+    groups
+}
+
+fn cells(c: &Candidate, groups: &[&GroupNeeds]) -> Vec<String> {
     let n = &c.needs;
     let mut cells = vec![c.kv.to_string(), bytes(n.token_bytes())];
-    cells.extend(n.groups.iter().map(|g| bytes(g.bytes())));
+    let of = |name: &str| n.groups.iter().find(|g| g.name == name).map(|g| bytes(g.bytes()));
+    cells.extend(groups.iter().map(|g| of(&g.name).unwrap_or_else(|| "-".to_owned())));
     cells.extend([n.caches(), n.work, n.total()].map(bytes));
     cells.push(if c.fits { "yes" } else { "no" }.to_owned());
     cells.push(c.largest.map_or_else(|| "-".to_owned(), |n| n.to_string()));
@@ -72,6 +91,7 @@ fn candidate(q: &Question, c: &Candidate) -> serde_json::Value {
             "window": g.window,
             "layers": g.layers,
             "bytes_per_token": g.token_bytes(),
+            "fixed_bytes_per_sequence": g.sequence_bytes(),
             "pages": g.pages,
             "bytes": g.bytes(),
         })
@@ -80,6 +100,7 @@ fn candidate(q: &Question, c: &Candidate) -> serde_json::Value {
     json!({
         "kv": c.kv.to_string(),
         "bytes_per_token": c.needs.token_bytes(),
+        "fixed_bytes_per_sequence": c.needs.sequence_bytes(),
         "groups": groups.iter().map(group).collect::<Vec<_>>(),
         "caches": c.needs.caches(),
         "bytes_per_sequence": c.needs.caches() / q.sequences,
