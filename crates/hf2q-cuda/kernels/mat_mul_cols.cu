@@ -66,9 +66,9 @@ template <int WEIGHTS, int COUNT> struct Columns {
     }
 };
 
-// Blocks of a multiprocessor that registers must do for.
-constexpr int BLOCKS = Packed<WEIGHT>::HALVES == 2 ? 1 : 2;
+// Most warps of a block, of which a multiprocessor has two: `Kernel::warps` in launch/mat_mul.rs.
+constexpr int WARPS = (Packed<WEIGHT>::HALVES == 2 ? 6 : 8) - (COLUMNS == 2 ? 2 : 0);
 
-extern "C" __global__ void __launch_bounds__(256, BLOCKS) mat_mul_cols(const Step step, const __grid_constant__ Product args) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) mat_mul_cols(const Step step, const __grid_constant__ Products args) {
     walk<Columns<WEIGHT, COLUMNS>>(step, args);
 }

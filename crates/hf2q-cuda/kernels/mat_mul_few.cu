@@ -85,9 +85,9 @@ template <int WEIGHTS, int COUNT> struct Few {
     }
 };
 
-// Blocks of a multiprocessor that registers must do for.
-constexpr int BLOCKS = ROWS == 4 && Packed<WEIGHT>::HALVES == 2 ? 1 : 2;
+// Most warps of a block, of which a multiprocessor has two: `Kernel::warps` in launch/mat_mul.rs.
+constexpr int WARPS = ROWS == 4 && Packed<WEIGHT>::HALVES == 2 ? 5 : 8;
 
-extern "C" __global__ void __launch_bounds__(256, BLOCKS) mat_mul_few(const Step step, const __grid_constant__ Product args) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) mat_mul_few(const Step step, const __grid_constant__ Products args) {
     walk<Few<WEIGHT, ROWS>>(step, args);
 }

@@ -1,7 +1,7 @@
 // Products of quantized weights with many rows: a block multiplies 16 · WARPS weight rows with 32 entries. Activations of a
 // step are in shared memory, two steps at a time; weights go from memory to registers, in fragments.
 //
-// grid: (spans, blocks of tiles); block: 32 · WARPS.
+// grid: (spans, blocks of tiles of all products); block: 32 · WARPS.
 #include "quant_product.cuh"
 
 enum : int {
@@ -48,10 +48,13 @@ __device__ __forceinline__ void fetch(Stage<SUMS>& to, const Product& p, const u
     asm volatile("cp.async.commit_group;");
 }
 
-template <int TYPE, int COUNT> __device__ __forceinline__ void many(const Step& numbers, const Product& p) {
+template <int TYPE, int COUNT> __device__ __forceinline__ void many(const Step& numbers, const Products& products) {
     typedef Packed<TYPE> P;
     constexpr int N = COLUMNS / 8, SUMS = P::MINIMUM || P::OFFSET ? P::HALVES : 0;
     typedef Stage<SUMS> Stages;
+    u32 block = blockIdx.y;
+    const Product& own = products.find(block);
+    const Product& p = products.of[0];
     extern __shared__ __align__(16) u8 shared[];
     Stages* stages = (Stages*)shared;
     __shared__ u32 inputs[COLUMNS];
@@ -61,9 +64,9 @@ template <int TYPE, int COUNT> __device__ __forceinline__ void many(const Step& 
     if (!find_span(numbers, p, blockIdx.x, COLUMNS, span)) return;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const int groups = p.n_in / GROUP, steps = (groups + 7) / 8;
-    const u32 tiles = (p.n_out + TILE - 1) / TILE, tile = blockIdx.y * COUNT + warp;
+    const u32 tiles = (own.n_out + TILE - 1) / TILE, tile = block * COUNT + warp;
     const bool active = tile < tiles;
-    const u8* weight = p.weight + span.matrix * p.matrix_bytes + tile * tile_bytes<TYPE>(groups);
+    const u8* weight = own.weight + span.matrix * p.matrix_bytes + tile * tile_bytes<TYPE>(groups);
     if (threadIdx.x < COLUMNS) inputs[threadIdx.x] = input_of(p, span.entry(threadIdx.x < span.count ? threadIdx.x : 0));
     __syncthreads();
     fetch<SUMS, 32 * COUNT>(stages[0], p, inputs, steps, 0);
@@ -84,6 +87,7 @@ template <int TYPE, int COUNT> __device__ __forceinline__ void many(const Step& 
         __syncthreads();
         if (step + 1 < steps) fetch<SUMS, 32 * COUNT>(stages[(step + 1) % 2], p, inputs, steps, step + 1);
         if (!active) continue;
+        if (step + 1 < steps) prefetch(weight + (u64)(step + 1) * P::STEP_BYTES, P::STEP_BYTES, lane);
         const Stages& x = stages[step % 2];
 #pragma unroll
         for (int pair = 0; pair < 4; pair++) {
@@ -126,13 +130,13 @@ template <int TYPE, int COUNT> __device__ __forceinline__ void many(const Step& 
         for (int i = 0; i < 2; i++) {
             const u32 c = 8 * n + 2 * t + i;
             if (c >= span.count) continue;
-            float* out = output_of(p, span.entry(c)) + tile * TILE;
-            if (tile * TILE + g < p.n_out) out[g] = totals[n][i];
-            if (tile * TILE + g + 8 < p.n_out) out[g + 8] = totals[n][2 + i];
+            float* out = output_of(own, span.entry(c)) + tile * TILE;
+            if (tile * TILE + g < own.n_out) out[g] = totals[n][i];
+            if (tile * TILE + g + 8 < own.n_out) out[g + 8] = totals[n][2 + i];
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 3) mat_mul_many(const Step step, const __grid_constant__ Product args) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 3) mat_mul_many(const Step step, const __grid_constant__ Products args) {
     many<WEIGHT, WARPS>(step, args);
 }

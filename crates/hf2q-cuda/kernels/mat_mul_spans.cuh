@@ -22,14 +22,14 @@ __device__ __forceinline__ bool find_span(const Step& step, const ARGS& p, u32 i
         span.entries = p.list + 2 + 3 * p.list[1];
         return true;
     }
-    const u32 total = step.count(p.kind) * p.top_k;
     span.entries = nullptr;
     if (p.experts.data) {
-        if (index >= total) return false;
+        // Read beside the number of rows and not behind it: rows of the bucket that the step has not are there, too.
         span.matrix = __float_as_uint(p.experts.row(index / p.top_k)[index % p.top_k]);
         span.first = index, span.count = 1;
-        return true;
+        return index < step.count(p.kind) * p.top_k;
     }
+    const u32 total = step.count(p.kind) * p.top_k;
     span.first = index * width, span.matrix = 0;
     if (span.first >= total) return false;
     span.count = total - span.first < width ? total - span.first : width;

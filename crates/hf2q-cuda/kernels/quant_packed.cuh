@@ -17,6 +17,12 @@ __device__ __forceinline__ uint4 load_once(const void* from) {
     return v;
 }
 
+// Brings the lines of `bytes` bytes, at most 8192, from memory to the second cache.
+__device__ __forceinline__ void prefetch(const u8* from, int bytes, int lane) {
+    if (128 * lane < bytes) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + 128 * lane));
+    if (128 * lane + 4096 < bytes) asm volatile("prefetch.global.L2 [%0];" ::"l"(from + 128 * lane + 4096));
+}
+
 // Component `i` of a vector; a constant after unrolling.
 __device__ __forceinline__ u32 component(const uint4& v, int i) {
     return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
@@ -127,7 +133,7 @@ template <int TYPE> struct Codes {
     }
 };
 
-// The scales of one row of a step.
+// The scales of one row of a step, as they lie there: taking them apart waits for the load.
 template <int TYPE> struct Scales {
     typedef Packed<TYPE> P;
     uint4 words, more;
@@ -136,7 +142,7 @@ template <int TYPE> struct Scales {
     __device__ __forceinline__ void load(const u8* step, int row) {
         if constexpr (TYPE == IQ4_XS || TYPE == MXFP4) {
             const uint2 v = *(const uint2*)(step + 8 * row);
-            words = make_uint4(v.x & 0xffffu, v.x >> 16, v.y & 0xffffu, v.y >> 16);
+            words.x = v.x, words.y = v.y;
             if constexpr (TYPE == IQ4_XS) common = *(const u16*)(step + 128 + 2 * row);
         } else if constexpr (P::WIDE) {
             words = *(const uint4*)(step + 32 * row);
@@ -145,21 +151,29 @@ template <int TYPE> struct Scales {
             words = *(const uint4*)(step + 16 * row);
             if constexpr (P::SIX) common = *(const u16*)(step + 256 + 2 * row);
             if constexpr (TYPE == Q2_K) common = *(const u32*)(step + 256 + 4 * row);
-            if constexpr (TYPE == Q4_K || TYPE == Q5_K)
-                common = __byte_perm(__byte_perm(words.x, words.y, 0x0073), __byte_perm(words.z, words.w, 0x0073), 0x5410);
         }
     }
 
     // Scales, and minimums where the format has them, of groups 2t and 2t + 1: for each group, for each half.
     __device__ __forceinline__ void pair(int t, float (&s)[2 * P::HALVES], float (&m)[2 * P::HALVES]) const {
         const u32 w = pick(words, t);
-        if constexpr (P::WIDE) {
+        if constexpr (TYPE == IQ4_XS || TYPE == MXFP4) {
+            const u32 two = t < 2 ? words.x : words.y, own = t % 2 ? two >> 16 : two & 0xffffu;
+            if constexpr (TYPE == MXFP4) {
+                s[0] = e8m0_half(own & 255), s[1] = e8m0_half(own >> 8);
+            } else {
+                const float d = half_to_float((u16)common);
+                s[0] = __fmul_rn(d, (float)(i8)(own & 255)), s[1] = __fmul_rn(d, (float)(i8)(own >> 8));
+            }
+        } else if constexpr (P::WIDE) {
             const uint4 v = t < 2 ? words : more;
             const u32 a = t % 2 ? v.z : v.x, b = t % 2 ? v.w : v.y;
             s[0] = half_to_float((u16)(a & 0xffffu)), m[0] = half_to_float((u16)(a >> 16));
             s[1] = half_to_float((u16)(b & 0xffffu)), m[1] = half_to_float((u16)(b >> 16));
         } else if constexpr (TYPE == Q4_K || TYPE == Q5_K) {
-            const float d = half_to_float((u16)(common & 0xffffu)), least = -half_to_float((u16)(common >> 16));
+            // Bytes of the scale and the minimum are on top of the four words.
+            const float d = half_to_float((u16)(words.x >> 24 | words.y >> 24 << 8));
+            const float least = -half_to_float((u16)(words.z >> 24 | words.w >> 24 << 8));
             s[0] = __fmul_rn(d, (float)(w & 63)), s[1] = __fmul_rn(d, (float)(w >> 6 & 63));
             m[0] = __fmul_rn(least, (float)(w >> 12 & 63)), m[1] = __fmul_rn(least, (float)(w >> 18 & 63));
         } else if constexpr (P::SIX) {
@@ -173,11 +187,6 @@ template <int TYPE> struct Scales {
                 s[i] = __fmul_rn(d, (float)(w >> 8 * i & 15));
                 m[i] = __fmul_rn(least, (float)(w >> 8 * i + 4 & 15));
             }
-        } else if constexpr (TYPE == IQ4_XS) {
-            const float d = half_to_float((u16)(common));
-            s[0] = __fmul_rn(d, (float)(i8)(w & 255)), s[1] = __fmul_rn(d, (float)(i8)(w >> 8));
-        } else if constexpr (TYPE == MXFP4) {
-            s[0] = e8m0_half(w & 255), s[1] = e8m0_half(w >> 8);
         } else {
             s[0] = half_to_float((u16)(w & 0xffffu)), s[1] = half_to_float((u16)(w >> 16));
         }

@@ -27,6 +27,21 @@ struct Product {
     u32 tiles;             // of a block of threads
 };
 
+// Products of one input with weights of one format, in one launch: `Products` in launch/mat_mul.rs.
+struct Products {
+    Product of[3];
+    // Blocks of threads up to the end of each.
+    u32 ends[3];
+    u32 padding;
+
+    // Which product a block belongs to; `block` becomes its number within it. They differ in weight, result and `n_out`.
+    __device__ __forceinline__ const Product& find(u32& block) const {
+        const u32 which = (block >= ends[0]) + (block >= ends[1]);
+        block -= which ? ends[which - 1] : 0;
+        return of[which];
+    }
+};
+
 // 1.5 · 2^23: an integer sum added to its bits is the mantissa of a float.
 #define MAGIC 12582912.0f
 #define MAGIC_BITS 0x4b400000

@@ -2,7 +2,7 @@
 // them, each warp every so many, and load the steps of the next chunk while they multiply one. Sums of chunks meet in shared
 // memory, where they are added in order.
 //
-// grid: (blocks of tiles, spans); block: (32, warps). Shared: 16 · WIDTH floats for each chunk of each tile.
+// grid: (blocks of tiles of all products, spans); block: (32, warps). Shared: 16 · WIDTH floats for each chunk of each tile.
 #pragma once
 #include "quant_product.cuh"
 
@@ -19,12 +19,15 @@ template <int TYPE> struct Held {
 };
 
 // MATH has TYPE, the WIDTH of spans, how many steps are loaded AHEAD and the sums of a tile: `begin`, `clear`, `add` a step, `put`.
-template <typename MATH> __device__ __forceinline__ void walk(const Step& numbers, const Product& p) {
+template <typename MATH> __device__ __forceinline__ void walk(const Step& numbers, const Products& products) {
     constexpr int TYPE = MATH::TYPE, SUMS = TILE * MATH::WIDTH;
     extern __shared__ float parts[];
     const int lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
+    u32 block = blockIdx.x;
+    const Product& own = products.find(block);
+    const Product& p = products.of[0];
     const int groups = p.n_in / GROUP, steps = (groups + 7) / 8, chunks = (steps + CHUNK - 1) / CHUNK;
-    const int tiles = (p.n_out + TILE - 1) / TILE, first = blockIdx.x * p.tiles;
+    const int tiles = (own.n_out + TILE - 1) / TILE, first = block * p.tiles;
     const int here = tiles - first < (int)p.tiles ? tiles - first : p.tiles, items = here * chunks;
     const u64 bytes = tile_bytes<TYPE>(groups);
     const bool plain = !p.experts.data;
@@ -36,7 +39,7 @@ template <typename MATH> __device__ __forceinline__ void walk(const Step& number
         wait_for_inputs();
         if (!find_span(numbers, p, blockIdx.y, MATH::WIDTH, span)) return;
     }
-    const u8* weight = p.weight + span.matrix * p.matrix_bytes + first * bytes;
+    const u8* weight = own.weight + span.matrix * p.matrix_bytes + first * bytes;
     Held<TYPE> held[MATH::AHEAD];
     // Neighbouring warps are at the same k, so that activations are found in the first cache.
     int item = warp;
@@ -58,13 +61,15 @@ template <typename MATH> __device__ __forceinline__ void walk(const Step& number
         math.clear();
 #pragma unroll
         for (int c = 0; c < CHUNK; c++) {
-            if (step + c < steps) math.add(held[c % MATH::AHEAD], step + c);
-            const int later = next / here * CHUNK + c + MATH::AHEAD - CHUNK;
-            if (c + MATH::AHEAD < CHUNK) {
-                if (step + c + MATH::AHEAD < steps) held[c % MATH::AHEAD].load(tile, step + c + MATH::AHEAD, lane, groups);
-            } else if (next < items && later < steps) {
-                held[c % MATH::AHEAD].load(next_tile, later, lane, groups);
-            }
+            constexpr int AHEAD = MATH::AHEAD;
+            const bool same = c + AHEAD < CHUNK;
+            const int later = same ? step + c + AHEAD : next / here * CHUNK + c + AHEAD - CHUNK;
+            const u8* from = same ? tile : next_tile;
+            const bool more = (same || next < items) && later < steps;
+            // Without registers to load the next step into, it comes as near as the second cache.
+            if (AHEAD < CHUNK && more) prefetch(from + (u64)later * Packed<TYPE>::STEP_BYTES, Packed<TYPE>::STEP_BYTES, lane);
+            if (step + c < steps) math.add(held[c % AHEAD], step + c);
+            if (more) held[c % AHEAD].load(from, later, lane, groups);
         }
         math.put(parts + item * SUMS);
         item = next;
@@ -73,9 +78,9 @@ template <typename MATH> __device__ __forceinline__ void walk(const Step& number
     for (int i = warp * 32 + lane; i < here * SUMS; i += 32 * warps) {
         const int tile = i / SUMS, at = i % SUMS;
         const u32 r = at / TILE, column = (first + tile) * TILE + at % TILE;
-        if (r >= span.count || column >= p.n_out) continue;
+        if (r >= span.count || column >= own.n_out) continue;
         float total = 0.0f;
         for (int chunk = 0; chunk < chunks; chunk++) total = __fadd_rn(total, parts[(chunk * here + tile) * SUMS + at]);
-        output_of(p, span.entry(r))[column] = total;
+        output_of(own, span.entry(r))[column] = total;
     }
 }

@@ -1,9 +1,12 @@
 //! Matrix products with quantized weights.
 //!
 //! The weights are packed for the tensor cores once ([`super::mat_mul_pack`]), activations are quantized once for all
-//! products of a wave ([`super::mat_mul_quantize`]), and which kernel multiplies depends on the number of rows alone; all
-//! of them accumulate in one order.
+//! products of a wave ([`super::mat_mul_quantize`]), and products of one input with weights of one format are launched
+//! together. Which kernel multiplies depends on the numbers of rows and of weights; all accumulate in one order.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hf2q_gguf::TensorType;
 use hf2q_plan::{BackendError, ExpertInput, ExpertMatMul, MatMul, NamedOp, RowKind, TensorId, View};
 
 use super::mat_mul_experts::{self, Choice, Grouping};
@@ -40,6 +43,8 @@ pub(crate) struct Quantized {
     pub(super) packed: Vec<(TensorId, Packed)>,
     pub(super) activations: Slots<(View, usize)>,
     pub(super) lists: Slots<(View, bool)>,
+    /// Products of the wave.
+    together: Vec<Together>,
 }
 
 impl Quantized {
@@ -47,6 +52,21 @@ impl Quantized {
     pub(crate) fn forget(&mut self, written: TensorId) {
         self.activations.end_wave(|(view, _)| view.tensor == written);
         self.lists.end_wave(|(view, _)| view.tensor == written);
+        self.together.clear();
+    }
+
+    /// Adds a product to an earlier one of the wave; `Some`: there is none, and these are to be launched.
+    fn join(&mut self, key: (View, TensorType), product: Product) -> Option<Arc<Mutex<Vec<Product>>>> {
+        for earlier in self.together.iter().filter(|earlier| earlier.key == key) {
+            let mut products = earlier.products.lock().unwrap_or_else(PoisonError::into_inner);
+            if products.len() < TOGETHER {
+                products.push(product);
+                return None;
+            }
+        }
+        let products = Arc::new(Mutex::new(vec![product]));
+        self.together.push(Together { key, products: Arc::clone(&products) });
+        Some(products)
     }
 }
 
@@ -116,11 +136,14 @@ impl Kernel {
         }
     }
 
-    /// Warps that a multiprocessor has room for: few registers are left where halves have scales of their own.
-    fn resident(self, layout: &Layout) -> usize {
+    /// Most warps of a block that walks, by the registers of a lane: most where halves have scales of their own.
+    fn warps(self, layout: &Layout) -> usize {
         match self {
-            Self::Few(4) | Self::Columns(_) if layout.sums == 2 => WALKERS,
-            _ => 2 * WALKERS,
+            Self::Columns(2) if layout.sums == 2 => 4,
+            Self::Few(4) if layout.sums == 2 => 5,
+            Self::Columns(1) if layout.sums == 2 => 6,
+            Self::Columns(2) => 6,
+            _ => WALKERS,
         }
     }
 
@@ -146,18 +169,24 @@ fn many_shared(layout: &Layout) -> usize {
     2 * (MANY * 288 + by_group * (1 + layout.sums.max(1)))
 }
 
-/// Tiles of a block and its warps, so that the slowest warp of all blocks has least to do: `room` warps run at a time, and a
-/// block costs about as much as a chunk and a half to begin with.
-fn walkers((tiles, chunks, spans): (usize, usize, usize), tile_shared: usize, room: usize) -> (usize, usize) {
-    let cost = |each: usize| {
-        let warps = WALKERS.min(each * chunks);
+/// Tiles of a block and its warps, so that the slowest warp of all blocks has least to do. Two blocks of `most_warps` run on
+/// each of the multiprocessors, and a block costs about as much as a chunk and a half to begin with.
+fn walkers(
+    (tiles, chunks, spans): (usize, usize, usize),
+    tile_shared: usize,
+    (multiprocessors, most_warps): (usize, usize),
+) -> (usize, usize) {
+    let cost = |(each, warps): (usize, usize)| {
         let blocks = tiles.div_ceil(each) * spans;
-        let waves = blocks.div_ceil((room / warps).max(1));
+        let waves = blocks.div_ceil(multiprocessors * (2 * most_warps / warps));
         waves * (2 * (each * chunks).div_ceil(warps) + 3)
     };
     let most = (SHARED / tile_shared.max(1)).clamp(1, 64).min(tiles.max(1));
-    let best = (1..=most).min_by_key(|&each| cost(each)).unwrap_or(1);
-    (best, WALKERS.min(best * chunks))
+    let shapes = (1..=most).flat_map(|each| {
+        let warps = most_warps.min(each * chunks);
+        (warps.div_ceil(2)..=warps).rev().map(move |warps| (each, warps))
+    });
+    shapes.min_by_key(|&shape| cost(shape)).unwrap_or((1, 1))
 }
 
 /// `Product` of `quant_product.cuh`.
@@ -184,10 +213,42 @@ struct Product {
 #[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
 unsafe impl Arguments for Product {}
 
+/// Most products of a launch.
+const TOGETHER: usize = 3;
+
+/// `Products` of `quant_product.cuh`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Products {
+    of: [Product; TOGETHER],
+    ends: [u32; TOGETHER],
+    padding: u32,
+}
+
+// SAFETY: as for one product.
+#[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
+unsafe impl Arguments for Products {}
+
+/// Products of a wave that one call launches together: those of one input with weights of one format.
+pub(crate) struct Together {
+    key: (View, TensorType),
+    products: Arc<Mutex<Vec<Product>>>,
+}
+
+/// What is launched together with an earlier product.
+struct Launched;
+
+impl Call for Launched {
+    fn launch(&self, _cx: &Cx<'_>) -> Result<(), CudaError> {
+        Ok(())
+    }
+}
+
 struct Multiply {
     functions: [Function; KERNELS.len()],
     layout: Layout,
-    product: Product,
+    /// One, or some that differ in weight and result.
+    products: Arc<Mutex<Vec<Product>>>,
     kind: RowKind,
     multiprocessors: usize,
     choice: Option<Choice>,
@@ -195,38 +256,60 @@ struct Multiply {
 
 impl Call for Multiply {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
-        let (rows, mut product) = (cx.count(self.kind), self.product);
+        let rows = cx.count(self.kind);
+        let mut products = self.products.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let (index, spans) = match &self.choice {
             None => {
-                let index = Kernel::of_rows(rows, self.tiles(), self.multiprocessors);
+                let tiles = products.iter().map(Product::tiles).sum();
+                let index = Kernel::of_rows(rows, tiles, self.multiprocessors);
                 (index, rows.div_ceil(KERNELS[index].width()))
             }
             Some(choice) => {
                 let grouping = choice.grouping(rows);
-                product.list = if grouping == Grouping::Single { 0 } else { choice.list };
+                let list = if grouping == Grouping::Single { 0 } else { choice.list };
+                products.iter_mut().for_each(|product| product.list = list);
                 (Kernel::of_grouping(grouping), choice.spans(rows, grouping))
             }
         };
-        let grid = self.grid(KERNELS[index], spans, &mut product);
-        launch_ahead(cx, self.functions[index], grid, &product)
+        let (grid, products) = self.grid(KERNELS[index], spans, products);
+        launch_ahead(cx, self.functions[index], grid, &products)
+    }
+}
+
+impl Product {
+    fn tiles(&self) -> usize {
+        (self.n_out as usize).div_ceil(TILE)
     }
 }
 
 impl Multiply {
-    fn tiles(&self) -> usize {
-        (self.product.n_out as usize).div_ceil(TILE)
-    }
-
-    fn grid(&self, kernel: Kernel, spans: usize, product: &mut Product) -> Grid {
-        let (tiles, n_in) = (self.tiles(), self.product.n_in as usize);
-        if kernel == Kernel::Many {
-            let blocks = [spans, tiles.div_ceil(MANY_WARPS), 1];
-            return Grid { blocks, threads: [32 * MANY_WARPS, 1, 1], shared: many_shared(&self.layout) };
+    fn grid(&self, kernel: Kernel, spans: usize, mut products: Vec<Product>) -> (Grid, Products) {
+        let n_in = products[0].n_in as usize;
+        let (shared, chunks) = (kernel.tile_shared(n_in), n_in.div_ceil(CHUNK));
+        let many = kernel == Kernel::Many;
+        let (each, warps) = if many {
+            (MANY_WARPS, MANY_WARPS)
+        } else {
+            let work = (products.iter().map(Product::tiles).sum(), chunks, spans);
+            walkers(work, shared, (self.multiprocessors, kernel.warps(&self.layout)))
+        };
+        let word = |n: usize| u32::try_from(n).expect("grids are bounded by the limits of a program");
+        let (mut blocks, mut ends) = (0, [u32::MAX; TOGETHER]);
+        for (product, end) in products.iter_mut().zip(&mut ends) {
+            product.tiles = word(each);
+            blocks += product.tiles().div_ceil(each);
+            *end = word(blocks);
         }
-        let (shared, room) = (kernel.tile_shared(n_in), self.multiprocessors * kernel.resident(&self.layout));
-        let (each, warps) = walkers((tiles, n_in.div_ceil(CHUNK), spans), shared, room);
-        product.tiles = u32::try_from(each).expect("a block has few tiles");
-        Grid { blocks: [tiles.div_ceil(each), spans, 1], threads: [32, warps, 1], shared: each * shared }
+        let last = products[products.len() - 1];
+        let of = std::array::from_fn(|i| products.get(i).copied().unwrap_or(last));
+        let arguments = Products { of, ends, padding: 0 };
+        let grid = if many {
+            let shared = many_shared(&self.layout);
+            Grid { blocks: [spans, blocks, 1], threads: [32 * MANY_WARPS, 1, 1], shared }
+        } else {
+            Grid { blocks: [blocks, spans, 1], threads: [32, warps, 1], shared: each * shared }
+        };
+        (grid, arguments)
     }
 }
 
@@ -291,12 +374,17 @@ fn multiply(
         per_expert: choice.as_ref().map_or(0, |choice| (choice.input == ExpertInput::PerExpert).into()),
         tiles: 1,
     };
+    let products = match choice {
+        None => c.quantized.join((x, layout.ty), product),
+        Some(_) => Some(Arc::new(Mutex::new(vec![product]))),
+    };
+    let Some(products) = products else { return Ok(Box::new(Launched)) };
     let mut functions = [packed.function; KERNELS.len()];
     for (function, kernel) in functions.iter_mut().zip(KERNELS) {
         *function = kernel.function(c, &layout, w.cols)?;
     }
     let multiprocessors = c.device.info.multiprocessors as usize;
-    Ok(Box::new(Multiply { functions, layout, product, kind: out.kind, multiprocessors, choice }))
+    Ok(Box::new(Multiply { functions, layout, products, kind: out.kind, multiprocessors, choice }))
 }
 
 #[cfg(test)]
@@ -319,9 +407,11 @@ mod tests {
     #[test]
     fn tiles_are_spread_over_the_device() {
         // 256 tiles of 6 chunks fit at once; 16384 do not, but blocks stay within the shared memory.
-        assert_eq!(walkers((256, 6, 1), 384, 132 * 16), (1, 6));
-        let (each, warps) = walkers((16384, 6, 1), 384, 132 * 16);
+        assert_eq!(walkers((256, 6, 1), 384, (132, 8)), (1, 6));
+        let (each, warps) = walkers((16384, 6, 1), 384, (132, 8));
         assert!(each * 384 <= SHARED && warps == WALKERS && each > 1);
-        assert_eq!(walkers((1, 1, 1), 64, 16), (1, 1));
+        // 336 tiles of 42 chunks: three blocks of 5 warps on each rather than two of 8.
+        assert_eq!(walkers((336, 42, 1), 2688, (132, 8)), (1, 5));
+        assert_eq!(walkers((1, 1, 1), 64, (1, 8)), (1, 1));
     }
 }

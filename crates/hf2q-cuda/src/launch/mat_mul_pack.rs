@@ -16,6 +16,9 @@ const STEP: usize = 256;
 /// Values of a group.
 const GROUP: usize = 32;
 
+/// Bytes behind a weight that kernels may ask for before they need them.
+const AHEAD: usize = 8192;
+
 /// How a format is packed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
@@ -112,7 +115,7 @@ pub(super) fn packed(c: &mut Compiler<'_>, id: TensorId, layout: &Layout) -> Res
         return Err(BackendError::OutOfMemory { what: name, bytes: usize::MAX });
     };
     let function = c.function(&variant(layout), "pack_weights")?;
-    let data = c.allocate(&name, total)?;
+    let data = c.allocate(&name, total.saturating_add(AHEAD))?;
     let temporary = match c.uploaded(id) {
         Some(_) => None,
         None => {

@@ -119,8 +119,7 @@ pub(super) fn quantized(c: &mut Compiler<'_>, x: View, parts: usize) -> Result<A
     let operand = c.operand(x)?;
     let n_in = x.width / parts;
     let n_pad = n_in.next_multiple_of(256);
-    // Kernels read, and do not use, rows behind the last.
-    let rows = c.max_rows(operand.kind) * parts + 15;
+    let rows = c.max_rows(operand.kind) * parts;
     // A byte a code, and 16 bytes for each 32.
     let (codes_len, bytes) = (rows * n_pad, rows * n_pad + rows * n_pad / 2);
     let placed = |at: u64| Activations { codes: at, groups: at + codes_len as u64 };
