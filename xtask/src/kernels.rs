@@ -12,7 +12,7 @@ use hf2q_cuda::sources::{Variant, variants};
 const ARCHES: [&str; 3] = ["sm_80", "sm_90a", "sm_120"];
 
 /// Bytes that a kernel may spill from registers to memory.
-const MAX_SPILL: u32 = 64;
+const MAX_SPILL: u32 = 128;
 
 #[derive(Default)]
 struct Options {

@@ -8,19 +8,26 @@
 // share a key, each a quarter of its components; the sums of values lie in registers, up to DIMS components of a thread.
 #include "kv.cuh"
 
-#define SPAN 2
+#define SPAN 1
 #define PARTS 4
 #define THREADS 256
 #define DIMS 2
 
-struct Attention {
+// Where keys and values are read: `SourceArgs` of attention.rs.
+struct Source {
     Cache cache;
+    u32 group;
+    // Of the second source: a row reads its own page and so many less one before it there; 0: there is none.
+    u32 pages;
+};
+
+struct Attention {
+    Source sources[2];
     Rows q, out;
     // Partial results of spans [row][head][spans][components + 4], or none: a block takes all spans of its queries.
     float *spans;
     u32 spans_each;
     u32 heads;
-    u32 group;
     // 0: none.
     u32 window;
     float scale;
@@ -29,11 +36,22 @@ struct Attention {
     u32 kind;
     // Of chunks of rows: in common.cuh.
     u32 chunk_rows;
+    // How keys are formed where only values are stored: weights of each component, or none; pairs that turn, whether
+    // they lie side by side, their angle per position, and [PAGE][pairs] cosines and sines of positions within a page.
+    const float *key_weights;
+    const double *frequencies;
+    const float2 *offsets;
+    u32 pairs;
+    u32 adjacent;
+    float magnitude;
+    u32 padding;
+
+    __device__ u32 width() const { return sources[0].cache.groups() * 32; }
 };
 
 // What threads of a block share.
 struct Shared {
-    float *q;        // [QUERIES][components]
+    float *q;        // [QUERIES][components], or 33 floats for each group of 32 where keys are formed
     float *partial;  // [PARTS][QUERIES][PAGE]
     float *p;        // [QUERIES][PAGE]
     float *all;      // [QUERIES][components]: sums of the spans so far
@@ -42,13 +60,14 @@ struct Shared {
     float *largest, *total;          // of a span, by query
     float *all_largest, *all_total;  // of spans so far
     float *factor;
+    float2 *turns;  // cosine and sine of every pair at the start of a page
     u32 *slots;
 };
 
 __device__ __forceinline__ Shared share(float *memory, u32 width) {
     Shared s;
     s.q = memory;
-    s.partial = s.q + QUERIES * width;
+    s.partial = s.q + QUERIES * width / 32 * 34;
     s.p = s.partial + PARTS * QUERIES * PAGE;
     s.all = s.p + QUERIES * PAGE;
     s.tile = s.all + QUERIES * width;
@@ -59,7 +78,8 @@ __device__ __forceinline__ Shared share(float *memory, u32 width) {
     s.all_largest = s.total + QUERIES;
     s.all_total = s.all_largest + QUERIES;
     s.factor = s.all_total + QUERIES;
-    s.slots = (u32 *)(s.factor + QUERIES);
+    s.turns = (float2 *)(s.factor + QUERIES);
+    s.slots = (u32 *)(s.turns + width / 2);
     return s;
 }
 
@@ -70,6 +90,7 @@ struct Tile {
     u32 kv_head;
     u32 head, heads; // of each row
     u32 low, high;  // positions that one of the rows sees: low .. high
+    u32 border;     // first page that is read from the second source
 
     __device__ u32 queries() const { return rows * heads; }
     __device__ u32 row_of(u32 query) const { return query / heads; }
@@ -80,26 +101,43 @@ __device__ __forceinline__ u32 first_seen(u32 position, u32 window) {
     return window && position + 1 > window ? position + 1 - window : 0;
 }
 
-__device__ __forceinline__ void load_queries(const Attention &args, const Tile &t, const Shared &s, u32 width) {
-    u32 n = args.cache.head_dim;
+// The first page, not before `low`, that a row at `position` reads from the second source; behind its own where there is
+// none.
+__device__ __forceinline__ u32 border_of(const Attention &args, u32 position, u32 low) {
+    u32 own = position / PAGE, pages = args.sources[1].pages;
+    return pages == 0 ? own + 1 : max(low, own + 1 > pages ? own + 1 - pages : 0);
+}
+
+__device__ __forceinline__ void load_levels(const Vectors &v, float *to) {
+    if (v.format >= KV_TQ2)
+        for (u32 i = threadIdx.x; i < 1u << v.bits; i += THREADS) to[i] = v.levels[i];
+}
+
+// Levels and queries as a source needs them.
+__device__ __forceinline__ void enter(const Attention &args, const Source &from, const Tile &t, const Shared &s) {
+    u32 n = from.cache.head_dim, width = args.width();
+    __syncthreads();
+    load_levels(from.cache.keys, s.key_levels);
+    load_levels(from.cache.values, s.value_levels);
     for (u32 i = threadIdx.x; i < QUERIES * width; i += THREADS) {
         u32 query = i / width, d = i % width;
         bool real = query < t.queries() && d < n;
-        s.q[i] = real ? args.q.row(t.at + t.row_of(query))[t.head_of(query) * n + d] : 0.0f;
+        u32 at = from.cache.keys.words ? i : i + i / 32;
+        s.q[at] = real ? args.q.row(t.at + t.row_of(query))[t.head_of(query) * n + d] : 0.0f;
     }
-    if (args.cache.keys.format >= KV_TQ2) rotate(s.q, QUERIES * width, args.cache.keys.block);
+    if (from.cache.keys.format >= KV_TQ2) rotate(s.q, QUERIES * width, from.cache.keys.block);
     __syncthreads();
 }
 
 // Where the keys of a page lie that one of the queries sees.
-__device__ __forceinline__ void find_slots(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 page) {
+__device__ __forceinline__ void find_slots(const Step &step, const Source &from, const Tile &t, const Shared &s, u32 page) {
     if (threadIdx.x < PAGE) {
         u32 position = page * PAGE + threadIdx.x, base = step.tree_base(t.row), slot = NO_SLOT;
         if (position >= t.low && position < t.high) {
             if (position >= base && base <= step.position(t.row)) {
-                slot = step.at(step.group(args.group, GROUP_PATHS_AT) + t.row * step.at(STEP_PATH_LEN) + position - base);
+                slot = step.at(step.group(from.group, GROUP_PATHS_AT) + t.row * step.at(STEP_PATH_LEN) + position - base);
             } else {
-                u32 tables = step.group(args.group, GROUP_TABLES_AT), pages = step.group(args.group, GROUP_PAGES);
+                u32 tables = step.group(from.group, GROUP_TABLES_AT), pages = step.group(from.group, GROUP_PAGES);
                 slot = step.at(tables + step.sequence(t.row) * pages + page) * PAGE + threadIdx.x;
             }
         }
@@ -110,8 +148,7 @@ __device__ __forceinline__ void find_slots(const Step &step, const Attention &ar
 
 // Dot products of the queries with a quarter of a key.
 template <typename F>
-__device__ __forceinline__ void score(const Attention &args, const Tile &t, const Shared &s, u32 slot, u32 part, float (&sums)[QUERIES]) {
-    const Cache &cache = args.cache;
+__device__ __forceinline__ void score(const Cache &cache, const Tile &t, const Shared &s, u32 slot, u32 part, float (&sums)[QUERIES]) {
     u32 groups = cache.groups(), each = (groups + PARTS - 1) / PARTS, p = slot % PAGE, width = groups * 32;
     u32 *block = cache.block_of_keys(slot / PAGE, t.kv_head);
     const u16 *scales = scales_of(block, cache.keys, groups);
@@ -123,7 +160,7 @@ __device__ __forceinline__ void score(const Attention &args, const Tile &t, cons
         for (int i = 0; i < QUERIES; i++) sums_of_group[i] = F::BITS == 8 && !F::TURBO ? 0.0f : sums[i];
         // As many components as words that are loaded at once hold.
         constexpr int COUNT = F::PIECE * 32 / F::BITS;
-#pragma unroll 1
+#pragma unroll 2
         for (int first = 0; first < 32; first += COUNT) {
             u32 words[F::PIECE];
             F::load(from + first * F::BITS / 32 / F::VECTOR * PAGE * F::VECTOR, PAGE * F::VECTOR, words);
@@ -155,16 +192,22 @@ __device__ __forceinline__ void score(const Attention &args, const Tile &t, cons
     }
 }
 
-__device__ __forceinline__ void scores(const Attention &args, const Tile &t, const Shared &s) {
+__device__ __forceinline__ void scores(const Cache &cache, const Tile &t, const Shared &s) {
     u32 key = threadIdx.x % PAGE, part = threadIdx.x / PAGE, slot = s.slots[key];
     float sums[QUERIES];
 #pragma unroll
     for (int i = 0; i < QUERIES; i++) sums[i] = 0.0f;
     if (slot != NO_SLOT) {
-        WITH_FORMAT(args.cache.keys.format, score<F>(args, t, s, slot, part, sums))
+        WITH_FORMAT(cache.keys.format, score<F>(cache, t, s, slot, part, sums))
     }
 #pragma unroll
     for (int i = 0; i < QUERIES; i++) s.partial[(part * QUERIES + i) * PAGE + key] = sums[i];
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < QUERIES * PAGE; i += THREADS) {
+        float sum = s.partial[i];
+        for (int n = 1; n < PARTS; n++) sum += s.partial[n * QUERIES * PAGE + i];
+        s.p[i] = sum;
+    }
     __syncthreads();
 }
 
@@ -178,9 +221,7 @@ __device__ __forceinline__ void softmax(const Step &step, const Attention &args,
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             u32 key = lane + 32 * j, at = page * PAGE + key;
-            const float *partial = s.partial + query * PAGE + key;
-            float sum = partial[0];
-            for (int part = 1; part < PARTS; part++) sum += partial[part * QUERIES * PAGE];
+            float sum = s.p[query * PAGE + key];
             sum *= args.scale;
             if (args.softcap != 0.0f) sum = soft_cap_of(sum, args.softcap);
             bool seen = query < t.queries() && at >= low && at <= position;
@@ -209,15 +250,14 @@ __device__ __forceinline__ void softmax(const Step &step, const Attention &args,
 
 // Decodes a group of a position's value into the tile.
 template <typename F>
-__device__ __forceinline__ void decode(const Attention &args, const Tile &t, const Shared &s, u32 slot, u32 g, float *to) {
-    const Cache &cache = args.cache;
+__device__ __forceinline__ void decode(const Cache &cache, const Tile &t, const Shared &s, u32 slot, u32 g, float *to) {
     u32 groups = cache.groups(), p = slot % PAGE;
     u32 *block = cache.block_of_values(slot / PAGE, t.kv_head);
     float scale = 1.0f;
     if (cache.values.scales) scale = half_to_float(scales_of(block, cache.values, groups)[g * 32 / cache.values.block * PAGE + p]);
     const u32 *from = block + value_word(F::BITS, groups, g, 0, p);
     constexpr int COUNT = F::PIECE * 32 / F::BITS;
-#pragma unroll 1
+#pragma unroll 2
     for (int first = 0; first < 32; first += COUNT, to += COUNT) {
         u32 words[F::PIECE];
         F::load(from + first * F::BITS / 32 / F::VECTOR * groups * F::VECTOR, groups * F::VECTOR, words);
@@ -226,25 +266,114 @@ __device__ __forceinline__ void decode(const Attention &args, const Tile &t, con
     }
 }
 
+// Positions of a page whose values are in the tile at a time.
+__device__ __forceinline__ u32 tile_keys(u32 groups) { return min((u32)PAGE, THREADS / groups / 4 * 4); }
+
+// Decodes values of `each` positions of a page into the tile: a thread takes a group of a position.
+__device__ __forceinline__ void fill(const Cache &cache, const Tile &t, const Shared &s, u32 first, u32 each) {
+    u32 groups = cache.groups(), key = threadIdx.x / groups, g = threadIdx.x % groups;
+    if (key < each && first + key < PAGE) {
+        u32 slot = s.slots[first + key];
+        float *to = s.tile + threadIdx.x * 33;
+        if (slot == NO_SLOT) {
+            for (int i = 0; i < 32; i++) to[i] = 0.0f;
+        } else {
+            WITH_FORMAT(cache.values.format, decode<F>(cache, t, s, slot, g, to))
+        }
+    }
+    __syncthreads();
+}
+
+__device__ __forceinline__ u32 in_tile(u32 i) { return i + i / 32; }
+
+// Turns the tile's values back where they are stored rotated.
+__device__ __forceinline__ void unrotate_tile(const Cache &cache, const Shared &s, u32 each) {
+    u32 n = cache.values.block, count = each * cache.groups() * 32;
+    for (u32 d = 1; d < n; d *= 2) {
+        for (u32 i = threadIdx.x; i < count / 2; i += THREADS) {
+            u32 at = i / d * 2 * d + i % d;
+            float a = s.tile[in_tile(at)], b = s.tile[in_tile(at + d)];
+            s.tile[in_tile(at)] = a + b;
+            s.tile[in_tile(at + d)] = a - b;
+        }
+        __syncthreads();
+    }
+    float factor = rotation_factor(n);
+    for (u32 i = threadIdx.x; i < count; i += THREADS) s.tile[in_tile(i)] *= factor * sign_of(i % n);
+    __syncthreads();
+}
+
+// Values of the tile become keys: weighted, then turned by their positions. The angle of a position is that of its
+// page's start and that within the page.
+__device__ __forceinline__ void form_keys(const Attention &args, const Shared &s, u32 first, u32 each) {
+    u32 width = args.width(), n = args.sources[0].cache.head_dim;
+    if (args.key_weights) {
+        for (u32 i = threadIdx.x; i < each * width; i += THREADS)
+            if (i % width < n) s.tile[in_tile(i)] *= __ldg(args.key_weights + i % width);
+        __syncthreads();
+    }
+    for (u32 i = threadIdx.x; i < each * args.pairs; i += THREADS) {
+        u32 key = i / args.pairs, pair = i % args.pairs;
+        if (first + key >= PAGE) continue;
+        float2 page = s.turns[pair], offset = __ldg(args.offsets + (first + key) * args.pairs + pair);
+        float c = __fmaf_rn(page.x, offset.x, -(page.y * offset.y)), n = __fmaf_rn(page.y, offset.x, page.x * offset.y);
+        c *= args.magnitude;
+        n *= args.magnitude;
+        u32 base = key * width;
+        float *x = s.tile + in_tile(base + (args.adjacent ? 2 * pair : pair));
+        float *y = s.tile + in_tile(base + (args.adjacent ? 2 * pair + 1 : pair + args.pairs));
+        float a = *x, b = *y;
+        *x = a * c - b * n;
+        *y = a * n + b * c;
+    }
+    __syncthreads();
+}
+
+// Scores of a page whose keys are formed of values; a thread takes a group of a key.
+__device__ __forceinline__ void formed_scores(const Attention &args, const Cache &cache, const Tile &t, const Shared &s, u32 page) {
+    u32 groups = cache.groups(), each = tile_keys(groups), key = threadIdx.x / groups, g = threadIdx.x % groups;
+    for (u32 i = threadIdx.x; i < args.pairs; i += THREADS) {
+        // In halves of a turn, brought between -1 and 1 in double precision.
+        double turns = (double)(page * PAGE) * args.frequencies[i] * 0.31830988618379067;
+        float n, c;
+        sincospif((float)(turns - 2.0 * rint(turns * 0.5)), &n, &c);
+        s.turns[i] = make_float2(c, n);
+    }
+    for (u32 first = 0; first < PAGE; first += each) {
+        fill(cache, t, s, first, each);
+        if (cache.values.format >= KV_TQ2) unrotate_tile(cache, s, each);
+        form_keys(args, s, first, each);
+        if (key < each) {
+            const float *k = s.tile + threadIdx.x * 33, *q = s.q + g * 33;
+            float sums[QUERIES];
+#pragma unroll
+            for (int i = 0; i < QUERIES; i++) sums[i] = 0.0f;
+#pragma unroll 4
+            for (int d = 0; d < 32; d++)
+#pragma unroll
+                for (int i = 0; i < QUERIES; i++) sums[i] = __fmaf_rn(q[i * groups * 33 + d], k[d], sums[i]);
+#pragma unroll
+            for (int i = 0; i < QUERIES; i++) s.partial[(g * QUERIES + i) * each + key] = sums[i];
+        }
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < QUERIES * each; i += THREADS) {
+            float sum = s.partial[i];
+            for (u32 n = 1; n < groups; n++) sum += s.partial[n * QUERIES * each + i];
+            if (first + i % each < PAGE) s.p[i / each * PAGE + first + i % each] = sum;
+        }
+        __syncthreads();
+    }
+}
+
 // Adds the weighted values of a page.
-__device__ __forceinline__ void values(const Attention &args, const Tile &t, const Shared &s, float (&sums)[QUERIES][DIMS]) {
-    u32 groups = args.cache.groups(), each = min((u32)PAGE, THREADS / groups / 4 * 4);
+__device__ __forceinline__ void values(const Cache &cache, const Tile &t, const Shared &s, float (&sums)[QUERIES][DIMS]) {
+    u32 groups = cache.groups(), each = tile_keys(groups);
 #pragma unroll
     for (int i = 0; i < QUERIES; i++)
 #pragma unroll
         for (int j = 0; j < DIMS; j++) sums[i][j] *= s.factor[i];
     for (u32 first = 0; first < PAGE; first += each) {
-        u32 key = threadIdx.x / groups, g = threadIdx.x % groups;
-        if (key < each && first + key < PAGE) {
-            u32 slot = s.slots[first + key];
-            float *to = s.tile + threadIdx.x * 33;
-            if (slot == NO_SLOT) {
-                for (int i = 0; i < 32; i++) to[i] = 0.0f;
-            } else {
-                WITH_FORMAT(args.cache.values.format, decode<F>(args, t, s, slot, g, to))
-            }
-        }
-        __syncthreads();
+        fill(cache, t, s, first, each);
         for (u32 k = 0; k < min(each, PAGE - first); k += 4) {
             float v[4][DIMS];
 #pragma unroll
@@ -279,8 +408,9 @@ __device__ __forceinline__ void join_factors(float before, float next, float &a,
 }
 __device__ __forceinline__ float joined(float before, float a, float next, float b) { return __fmaf_rn(before, a, next * b); }
 
-// One span of keys, from nothing.
-__device__ __forceinline__ void span(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 i, float (&sums)[QUERIES][DIMS]) {
+// Pages `first` to `last` of a source, from nothing.
+__device__ __forceinline__ void
+span(const Step &step, const Attention &args, const Source &from, const Tile &t, const Shared &s, u32 first, u32 last, float (&sums)[QUERIES][DIMS]) {
     if (threadIdx.x < QUERIES) {
         s.largest[threadIdx.x] = -INFINITE;
         s.total[threadIdx.x] = 0.0f;
@@ -289,19 +419,28 @@ __device__ __forceinline__ void span(const Step &step, const Attention &args, co
     for (int q = 0; q < QUERIES; q++)
 #pragma unroll
         for (int j = 0; j < DIMS; j++) sums[q][j] = 0.0f;
-    u32 first = max(i * SPAN, t.low / PAGE), last = min(i * SPAN + SPAN - 1, (t.high - 1) / PAGE);
     for (u32 page = first; page <= last; page++) {
-        find_slots(step, args, t, s, page);
-        scores(args, t, s);
+        find_slots(step, from, t, s, page);
+        if (from.cache.keys.words) scores(from.cache, t, s);
+        else formed_scores(args, from.cache, t, s, page);
         softmax(step, args, t, s, page);
-        values(args, t, s, sums);
+        values(from.cache, t, s, sums);
     }
+}
+
+// Brings sums from the basis of the first source's values to that of the second's.
+__device__ __forceinline__ void turn_between(const Attention &args, float *sums, u32 count) {
+    const Vectors &first = args.sources[0].cache.values, &second = args.sources[1].cache.values;
+    bool before = first.format >= KV_TQ2, after = second.format >= KV_TQ2;
+    if (before && !after) rotate_back(sums, count, first.block);
+    if (!before && after) rotate(sums, count, second.block);
 }
 
 // Quotients of `sums` by `total`, in the basis of values that are not rotated, from shared memory.
 __device__ __forceinline__ void write(const Attention &args, float *sums, float total, u32 row, u32 head) {
-    u32 n = args.cache.head_dim;
-    if (args.cache.values.format >= KV_TQ2) rotate_back(sums, n, args.cache.values.block);
+    const Cache &last = args.sources[args.sources[1].pages ? 1 : 0].cache;
+    u32 n = last.head_dim;
+    if (last.values.format >= KV_TQ2) rotate_back(sums, n, last.values.block);
     float inverse = __fdiv_rn(1.0f, total), *out = args.out.row(row) + head * n;
     for (u32 d = threadIdx.x; d < n; d += blockDim.x) out[d] = sums[d] * inverse;
 }
@@ -337,26 +476,45 @@ __device__ __forceinline__ void all_spans(const Step &step, const Attention &arg
         s.all_largest[threadIdx.x] = -INFINITE;
         s.all_total[threadIdx.x] = 0.0f;
     }
-    for (u32 i = t.low / (SPAN * PAGE); i <= (t.high - 1) / (SPAN * PAGE); i++) {
-        float sums[QUERIES][DIMS];
-        span(step, args, t, s, i, sums);
-        join_all(s, width, sums);
+    u32 low = t.low / PAGE, own = (t.high - 1) / PAGE;
+#pragma unroll 1
+    for (int source = 0; source < 2; source++) {
+        const Source &from = args.sources[source];
+        u32 first = source ? t.border : low, end = source ? own + 1 : t.border;
+        if (first >= end) continue;
+        if (source) turn_between(args, s.all, QUERIES * width);
+        enter(args, from, t, s);
+        for (u32 i = first / SPAN; i <= (end - 1) / SPAN; i++) {
+            float sums[QUERIES][DIMS];
+            span(step, args, from, t, s, max(i * SPAN, first), min(i * SPAN + SPAN, end) - 1, sums);
+            join_all(s, width, sums);
+        }
     }
     for (u32 q = 0; q < t.queries(); q++)
         write(args, s.all + q * width, s.all_total[q], t.at + t.row_of(q), t.head_of(q));
 }
 
-// One span of a tile, kept for `join`.
-__device__ __forceinline__ void one_span(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 width, u32 i) {
+// Part `k` of a tile's keys, kept for `join`: spans of the first source from the first that it sees on, then, one further, those
+// of the second.
+__device__ __forceinline__ void one_span(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 width, u32 k) {
+    u32 low = t.low / PAGE, own = (t.high - 1) / PAGE, i = low / SPAN + k;
+    bool second = t.border <= low || i > (t.border - 1) / SPAN;
+    if (second && k == 0) return;
+    if (second) i--;
+    u32 first = second ? t.border : low, end = second ? own + 1 : t.border;
+    if (i < first / SPAN || i > (end - 1) / SPAN || first >= end) return;
+    const Source &from = args.sources[second];
+    enter(args, from, t, s);
     float sums[QUERIES][DIMS];
-    span(step, args, t, s, i, sums);
+    span(step, args, from, t, s, max(i * SPAN, first), min(i * SPAN + SPAN, end) - 1, sums);
 #pragma unroll
     for (int q = 0; q < QUERIES; q++) {
         if (q >= t.queries()) continue;
         u32 row = t.at + t.row_of(q);
-        u32 low = first_seen(step.position(t.row + t.row_of(q)), args.window) / (SPAN * PAGE);
-        if (i < low || i - low >= args.spans_each) continue;
-        float *to = args.spans + ((u64)(row * args.heads + t.head_of(q)) * args.spans_each + i - low) * (width + 4);
+        u32 first_span = first_seen(step.position(t.row + t.row_of(q)), args.window) / (SPAN * PAGE);
+        u32 place = i + second - first_span;
+        if (i < first_span || place >= args.spans_each) continue;
+        float *to = args.spans + ((u64)(row * args.heads + t.head_of(q)) * args.spans_each + place) * (width + 4);
 #pragma unroll
         for (int j = 0; j < DIMS; j++) {
             u32 d = threadIdx.x + j * THREADS;
@@ -372,10 +530,10 @@ __device__ __forceinline__ void one_span(const Step &step, const Attention &args
 
 // Tile `n` of the step, if there is one.
 __device__ __forceinline__ bool find(const Step &step, const Attention &args, u32 n, Tile &t) {
-    u32 sharing = args.heads / args.cache.kv_heads;
+    u32 kv_heads = args.sources[0].cache.kv_heads, sharing = args.heads / kv_heads;
     u32 heads = min(sharing, (u32)QUERIES), rows = QUERIES / heads, pieces = (sharing + heads - 1) / heads;
-    t.kv_head = n % args.cache.kv_heads;
-    n /= args.cache.kv_heads;
+    t.kv_head = n % kv_heads;
+    n /= kv_heads;
     u32 piece = n % pieces;
     n /= pieces;
     u32 per_chunk = (args.chunk_rows + rows - 1) / rows, first = n % per_chunk * rows;
@@ -389,63 +547,78 @@ __device__ __forceinline__ bool find(const Step &step, const Attention &args, u3
     t.heads = min(heads, sharing - piece * heads);
     t.low = first_seen(step.position(t.row), args.window);
     t.high = step.position(t.row + t.rows - 1) + 1;
+    // Rows of a chunk are of one page.
+    t.border = border_of(args, t.high - 1, t.low / PAGE);
     return true;
 }
 
-__device__ __forceinline__ void load_levels(const Vectors &v, float *to) {
-    if (v.format >= KV_TQ2)
-        for (u32 i = threadIdx.x; i < 1u << v.bits; i += THREADS) to[i] = v.levels[i];
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS) attention(const Step step, const Attention args) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) attention(const Step step, const __grid_constant__ Attention args) {
+    begin();
     extern __shared__ __align__(16) float memory[];
-    u32 width = args.cache.groups() * 32;
+    u32 width = args.width(), kv_heads = args.sources[0].cache.kv_heads;
     Shared s = share(memory, width);
-    load_levels(args.cache.keys, s.key_levels);
-    load_levels(args.cache.values, s.value_levels);
-    u32 sharing = args.heads / args.cache.kv_heads, heads = min(sharing, (u32)QUERIES);
+    u32 sharing = args.heads / kv_heads, heads = min(sharing, (u32)QUERIES);
     u32 rows = QUERIES / heads, per_chunk = (args.chunk_rows + rows - 1) / rows;
     u32 chunks = step.at(args.kind == ROWS_OF_STEP ? STEP_CHUNKS : STEP_WANTED_CHUNKS);
-    u32 tiles = chunks * per_chunk * args.cache.kv_heads * ((sharing + heads - 1) / heads);
-    u32 spans = args.spans ? step.group(args.group, args.kind == ROWS_OF_STEP ? GROUP_SPANS : GROUP_WANTED_SPANS) : 1;
+    u32 tiles = chunks * per_chunk * kv_heads * ((sharing + heads - 1) / heads), spans = 1;
+    if (args.spans) {
+        spans = step.group(args.sources[0].group, args.kind == ROWS_OF_STEP ? GROUP_SPANS : GROUP_WANTED_SPANS);
+        spans += args.sources[1].pages ? 1 : 0;
+    }
     for (u32 n = blockIdx.x; n < tiles * spans; n += gridDim.x) {
         Tile t;
         if (!find(step, args, n % tiles, t)) continue;
-        u32 i = t.low / (SPAN * PAGE) + n / tiles;
-        if (args.spans && i > (t.high - 1) / (SPAN * PAGE)) continue;
+        // What the tile before has left in shared memory is not read any more.
         __syncthreads();
-        load_queries(args, t, s, width);
-        if (args.spans) one_span(step, args, t, s, width, i);
+        if (args.spans) one_span(step, args, t, s, width, n / tiles);
         else all_spans(step, args, t, s, width);
     }
 }
 
 // Joins the spans of a row and head: grid.x rows, grid.y heads.
-extern "C" __global__ void __launch_bounds__(THREADS) join(const Step step, const Attention args) {
+extern "C" __global__ void __launch_bounds__(THREADS) join(const Step step, const __grid_constant__ Attention args) {
+    begin();
     __shared__ float sums[DIMS * THREADS];
-    u32 r = blockIdx.x, head = blockIdx.y, width = args.cache.groups() * 32;
+    __shared__ float2 parts[THREADS];
+    u32 r = blockIdx.x, head = blockIdx.y, width = args.width();
     if (r >= step.count(args.kind)) return;
-    u32 position = step.position(step.row(args.kind, r)), low = first_seen(position, args.window) / (SPAN * PAGE);
-    u32 count = position / (SPAN * PAGE) - low + 1;
-    const float *from = args.spans + (u64)(r * args.heads + head) * args.spans_each * (width + 4);
-    float all[DIMS], largest = -INFINITE, total = 0.0f;
+    u32 position = step.position(step.row(args.kind, r)), low = first_seen(position, args.window) / PAGE;
+    u32 border = border_of(args, position, low), own = position / PAGE;
+    const float *rows = args.spans + (u64)(r * args.heads + head) * args.spans_each * (width + 4);
+    float largest = -INFINITE, total = 0.0f;
+    for (u32 d = threadIdx.x; d < DIMS * THREADS; d += THREADS) sums[d] = 0.0f;
+    for (int source = 0; source < 2; source++) {
+        u32 first = source ? border : low, end = source ? own + 1 : border;
+        if (first >= end) continue;
+        if (source) turn_between(args, sums, width);
+        float all[DIMS];
 #pragma unroll
-    for (int j = 0; j < DIMS; j++) all[j] = 0.0f;
-    for (u32 i = 0; i < count; i++, from += width + 4) {
-        float next = from[0];
-        if (next == -INFINITE) continue;
-        float a, b;
-        join_factors(largest, next, a, b);
-        total = joined(total, a, from[1], b);
+        for (int j = 0; j < DIMS; j++) all[j] = sums[threadIdx.x + j * THREADS];
+        u32 last = (end - 1) / SPAN;
+        for (u32 start = first / SPAN; start <= last; start += THREADS) {
+            const float *from = rows + (u64)(start + source - low / SPAN) * (width + 4);
+            u32 count = min(last - start + 1, (u32)THREADS);
+            __syncthreads();
+            if (threadIdx.x < count) parts[threadIdx.x] = *(const float2 *)(from + (u64)threadIdx.x * (width + 4));
+            __syncthreads();
+#pragma unroll 4
+            for (u32 i = 0; i < count; i++) {
+                // Every part holds a position that the row sees, so none is empty.
+                float2 part = parts[i];
+                float a, b;
+                join_factors(largest, part.x, a, b);
+                total = joined(total, a, part.y, b);
+                largest = fmaxf(largest, part.x);
 #pragma unroll
-        for (int j = 0; j < DIMS; j++) {
-            u32 d = threadIdx.x + j * THREADS;
-            if (d < width) all[j] = joined(all[j], a, from[4 + d], b);
+                for (int j = 0; j < DIMS; j++) {
+                    u32 d = threadIdx.x + j * THREADS;
+                    if (d < width) all[j] = joined(all[j], a, from[(u64)i * (width + 4) + 4 + d], b);
+                }
+            }
         }
-        largest = fmaxf(largest, next);
-    }
 #pragma unroll
-    for (int j = 0; j < DIMS; j++) sums[threadIdx.x + j * THREADS] = all[j];
-    __syncthreads();
+        for (int j = 0; j < DIMS; j++) sums[threadIdx.x + j * THREADS] = all[j];
+        __syncthreads();
+    }
     write(args, sums, total, r, head);
 }

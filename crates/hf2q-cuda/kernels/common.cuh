@@ -154,3 +154,9 @@ __device__ __forceinline__ void wait_for_inputs() {
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+
+// The beginning of a kernel that has nothing to do before its inputs are there.
+__device__ __forceinline__ void begin() {
+    start_next();
+    wait_for_inputs();
+}

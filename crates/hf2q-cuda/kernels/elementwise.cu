@@ -15,14 +15,17 @@ struct Elementwise {
         args.out.row(r)[column] = (VALUE)
 
 extern "C" __global__ void add(const Step step, const Elementwise args) {
+    begin();
     EACH(args.a.row(r)[column] + args.b.row(r)[column]);
 }
 
 extern "C" __global__ void scale(const Step step, const Elementwise args) {
+    begin();
     float factor = args.by ? args.constant * *args.by : args.constant;
     EACH(args.a.row(r)[column] * factor);
 }
 
 extern "C" __global__ void soft_cap(const Step step, const Elementwise args) {
+    begin();
     EACH(soft_cap_of(args.a.row(r)[column], args.constant));
 }

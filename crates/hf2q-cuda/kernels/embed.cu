@@ -10,6 +10,7 @@ struct Embed {
 };
 
 extern "C" __global__ void embed(const Step step, const Embed args) {
+    begin();
     u32 column = blockIdx.x * blockDim.x + threadIdx.x;
     if (column >= args.out.width) return;
     u32 block = column / Raw<TABLE>::LEN;

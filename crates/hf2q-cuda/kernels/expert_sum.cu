@@ -7,6 +7,7 @@ struct ExpertSum {
 };
 
 extern "C" __global__ void expert_sum(const Step step, const ExpertSum args) {
+    begin();
     u32 column = blockIdx.x * blockDim.x + threadIdx.x;
     if (column >= args.out.width) return;
     for (u32 r = blockIdx.y; r < step.count(args.kind); r += gridDim.y) {

@@ -16,5 +16,5 @@ struct Glu {
     for (u32 r = blockIdx.y; r < step.count(args.kind); r += gridDim.y)             \
         args.out.row(r)[column] = ACT(args.gate.row(r)[from]) * args.up.row(r)[from]
 
-extern "C" __global__ void glu_gelu(const Step step, const Glu args) { GLU(gelu_of); }
-extern "C" __global__ void glu_silu(const Step step, const Glu args) { GLU(silu_of); }
+extern "C" __global__ void glu_gelu(const Step step, const Glu args) { begin(); GLU(gelu_of); }
+extern "C" __global__ void glu_silu(const Step step, const Glu args) { begin(); GLU(silu_of); }

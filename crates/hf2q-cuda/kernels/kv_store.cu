@@ -99,6 +99,7 @@ __device__ __forceinline__ u32 word_of(const Draft &d, const Vectors &v, u32 g, 
 
 // A block takes a row, a KV head, and its key (grid.z 0) or value.
 extern "C" __global__ void __launch_bounds__(128) kv_store(const Step step, const KvStore args) {
+    begin();
     __shared__ Draft draft;
     const Cache &cache = args.cache;
     u32 r = blockIdx.x, head = blockIdx.y, groups = cache.groups();
@@ -139,6 +140,7 @@ __device__ __forceinline__ void move(const u32 *from, u32 *to, u32 i, u32 j, con
 
 // Copies slots in order; `step` is a list of sources and targets in turn. A block takes a KV head.
 extern "C" __global__ void kv_move(const Step step, const KvMove args) {
+    begin();
     const Cache &cache = args.cache;
     u32 head = blockIdx.x, groups = cache.groups();
     for (u32 m = 0; m < args.count; m++) {

@@ -27,16 +27,39 @@ __device__ __forceinline__ float block_sum(float x) {
     __syncthreads();
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
     __syncthreads();
-    float sum = 0.0f;
-    for (u32 w = 0; w < blockDim.x / 32; w++) sum += parts[w];
-    return sum;
+    return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? parts[threadIdx.x % 32] : 0.0f);
 }
 
-__device__ __forceinline__ float inverse_rms(const float *x, u32 n, float eps) {
+// Values of a thread that are read before any is used: all but those of very wide groups.
+#define HELD 8
+
+// 1 / sqrt(mean(x^2) + eps); `held` are the thread's first values.
+__device__ __forceinline__ float inverse_rms(const float *x, u32 n, float eps, float (&held)[HELD]) {
+#pragma unroll
+    for (int j = 0; j < HELD; j++) {
+        u32 i = threadIdx.x + j * blockDim.x;
+        held[j] = i < n ? x[i] : 0.0f;
+    }
     float squares = 0.0f;
-    for (u32 i = threadIdx.x; i < n; i += blockDim.x) squares = __fmaf_rn(x[i], x[i], squares);
+#pragma unroll
+    for (int j = 0; j < HELD; j++) squares = __fmaf_rn(held[j], held[j], squares);
+    for (u32 i = threadIdx.x + HELD * blockDim.x; i < n; i += blockDim.x) squares = __fmaf_rn(x[i], x[i], squares);
     return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(block_sum(squares), (float)n) + eps));
 }
+
+// Writes every value of a group, made by `VALUE` of `value` (normalized) and its column `i`.
+#define WRITE(VALUE)                                                                        \
+    for (int j = 0; j < HELD; j++) {                                                        \
+        u32 i = threadIdx.x + j * blockDim.x;                                               \
+        if (i < args.group) {                                                               \
+            float value = normalized(args, held[j], factor, i);                             \
+            out[i] = (VALUE);                                                               \
+        }                                                                                   \
+    }                                                                                       \
+    for (u32 i = threadIdx.x + HELD * blockDim.x; i < args.group; i += blockDim.x) {        \
+        float value = normalized(args, x[i], factor, i);                                    \
+        out[i] = (VALUE);                                                                   \
+    }
 
 __device__ __forceinline__ float normalized(const Norm &args, float x, float factor, u32 i) {
     float y = x * factor;
@@ -51,17 +74,20 @@ __device__ __forceinline__ float normalized(const Norm &args, float x, float fac
     float *out = args.out.row(r) + first
 
 extern "C" __global__ void rms_norm(const Step step, const Norm args) {
+    begin();
     EACH_GROUP;
-    float factor = inverse_rms(x, args.group, args.eps);
-    for (u32 i = threadIdx.x; i < args.group; i += blockDim.x) out[i] = normalized(args, x[i], factor, i);
+    float held[HELD], factor = inverse_rms(x, args.group, args.eps, held);
+#pragma unroll
+    WRITE(value)
 }
 
 extern "C" __global__ void norm_add(const Step step, const Norm args) {
+    begin();
     EACH_GROUP;
     const float *residual = args.residual.row(r) + first;
-    float factor = inverse_rms(x, args.group, args.eps);
-    for (u32 i = threadIdx.x; i < args.group; i += blockDim.x)
-        out[i] = residual[i] + normalized(args, x[i], factor, i);
+    float held[HELD], factor = inverse_rms(x, args.group, args.eps, held);
+#pragma unroll
+    WRITE(residual[i] + value)
 }
 
 // Writes pair `p` of `head`, turned, from values that `value` gives; then what does not turn.
@@ -78,13 +104,15 @@ __device__ __forceinline__ void turn(const Norm &args, const Step &step, u32 r, 
 }
 
 extern "C" __global__ void rope(const Step step, const Norm args) {
+    begin();
     EACH_GROUP;
     turn(args, step, r, out, [&](u32 i) { return x[i]; });
 }
 
 extern "C" __global__ void norm_rope(const Step step, const Norm args) {
+    begin();
     EACH_GROUP;
-    float factor = inverse_rms(x, args.group, args.eps);
+    float held[HELD], factor = inverse_rms(x, args.group, args.eps, held);
     turn(args, step, r, out, [&](u32 i) { return normalized(args, x[i], factor, i); });
 }
 
@@ -98,6 +126,7 @@ struct Angles {
 
 // A block takes pairs, grid.y rows of the step.
 extern "C" __global__ void angles(const Step step, const Angles args) {
+    begin();
     u32 p = blockIdx.x * blockDim.x + threadIdx.x;
     if (p >= args.pairs) return;
     for (u32 r = blockIdx.y; r < step.count(ROWS_OF_STEP); r += gridDim.y) {

@@ -21,6 +21,7 @@ __device__ __forceinline__ u32 order_of(float x) {
 }
 
 extern "C" __global__ void route(const Step step, const Route args) {
+    begin();
     u32 r = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
     if (r >= step.count(args.kind)) return;
     const float *logits = args.logits.row(r);

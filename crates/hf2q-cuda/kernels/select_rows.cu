@@ -6,6 +6,7 @@ struct SelectRows {
 };
 
 extern "C" __global__ void select_rows(const Step step, const SelectRows args) {
+    begin();
     u32 column = blockIdx.x * blockDim.x + threadIdx.x;
     if (column >= args.x.width) return;
     for (u32 r = blockIdx.y; r < step.count(ROWS_OF_LOGITS); r += gridDim.y)

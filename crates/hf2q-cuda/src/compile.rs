@@ -66,8 +66,6 @@ pub(crate) struct DeviceWeight {
     pub(crate) n_in: usize,
     /// Rows of a matrix.
     pub(crate) n_out: usize,
-    /// Matrices.
-    pub(crate) experts: usize,
 }
 
 /// Bytes behind every weight that kernels may read.
@@ -273,7 +271,7 @@ impl Compiler<'_> {
         let w = self.recording.weight(id).clone();
         let bytes = self.bytes(id)?;
         let data = self.constant(&self.recording.tensors[id.index()].name.clone(), &bytes)?;
-        let weight = DeviceWeight { data, ty: w.ty, n_in: w.cols, n_out: w.rows, experts: w.experts };
+        let weight = DeviceWeight { data, ty: w.ty, n_in: w.cols, n_out: w.rows };
         self.weights.insert(id, weight);
         Ok(weight)
     }

@@ -36,10 +36,6 @@ impl Buffer {
         self.at
     }
 
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// Queues a copy of the first `bytes` bytes from the host, which must stay as they are until it is done.
     pub(crate) fn upload(&self, device: &Device, from: &Pinned, bytes: usize) -> Result<(), CudaError> {
         assert!(bytes <= self.bytes && bytes <= from.bytes, "a copy leaves its memory");

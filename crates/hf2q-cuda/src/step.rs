@@ -11,8 +11,8 @@ const HEADER: usize = 16;
 const GROUP: usize = 8;
 /// Most rows of a chunk.
 pub(crate) const CHUNK: usize = 8;
-/// Pages of keys that attention sums up together, whatever the length of the sequence.
-pub(crate) const SPAN_PAGES: usize = 2;
+/// Pages of keys that attention sums up together, whatever the length of the sequence: `SPAN` of the kernel.
+pub(crate) const SPAN_PAGES: usize = 1;
 
 /// Positions in the header.
 mod at {
@@ -39,8 +39,8 @@ mod of_group {
     pub(super) const SPANS: usize = 4;
 }
 
-/// Rows that lie side by side in the step and in an activation: of one sequence, at successive positions, all finding
-/// their keys by page table, [`CHUNK`] at most. Any other row is alone.
+/// Rows that lie side by side in the step and in an activation: of one sequence, at successive positions of one page, all
+/// finding their keys by page table, [`CHUNK`] at most. Any other row is alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Chunk {
     row: usize,
@@ -112,6 +112,7 @@ fn continues(step: &Step, row: usize) -> bool {
     let (before, this) = (step.rows[row - 1], step.rows[row]);
     this.sequence == before.sequence
         && Some(this.position) == before.position.checked_add(1)
+        && this.position % PAGE as u32 != 0
         && is_paged(step, row - 1)
         && is_paged(step, row)
 }
@@ -153,14 +154,14 @@ mod tests {
         let group = HEADER;
         assert_eq!((get(group + of_group::SLOTS, 12), get(group + of_group::TABLES, 4)), (70, 2));
         assert_eq!((out[group + of_group::PAGES], get(group + of_group::PATHS, 12)), (5, 70));
-        assert_eq!(out[group + of_group::SPANS..][..2], [2, 2]);
+        assert_eq!(out[group + of_group::SPANS..][..2], [3, 3]);
     }
 
     #[test]
     fn chunks_end_at_gaps_paths_and_other_sequences() {
         let step = step();
         let all: Vec<_> = chunks(&step, RowKind::Step).iter().map(|c| (c.row, c.at, c.rows)).collect();
-        assert_eq!(all, [(0, 0, 8), (8, 8, 2), (10, 10, 2), (12, 12, 1)]);
+        assert_eq!(all, [(0, 0, 6), (6, 6, 4), (10, 10, 2), (12, 12, 1)]);
         let wanted: Vec<_> = chunks(&step, RowKind::Logits).iter().map(|c| (c.row, c.at, c.rows)).collect();
         assert_eq!(wanted, [(8, 0, 2), (12, 2, 1)]);
     }

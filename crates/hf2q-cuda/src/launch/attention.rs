@@ -1,9 +1,10 @@
 //! Attention over the cache.
 
-use hf2q_plan::{Attention, BackendError, NamedOp, PAGE, RowKind};
+use hf2q_plan::{Attention, BackendError, CacheId, FormedKeys, NamedOp, PAGE, Pairing, RowKind, Span};
 
 use super::kv::{CacheArgs, cache};
-use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch};
+use super::norm::frequencies;
+use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -35,18 +36,41 @@ pub(super) fn variants() -> Vec<Variant> {
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Args {
-    cache: CacheArgs,
+    sources: [SourceArgs; 2],
     q: Rows,
     out: Rows,
     spans: u64,
     spans_each: u32,
     heads: u32,
-    group: u32,
     window: u32,
     scale: f32,
     softcap: f32,
     kind: u32,
     chunk_rows: u32,
+    keys: KeyArgs,
+}
+
+/// Where keys and values are read.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct SourceArgs {
+    cache: CacheArgs,
+    group: u32,
+    /// Pages that rows read from the second source; 0: there is none.
+    pages: u32,
+}
+
+/// How keys are formed of values, where only these are stored.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct KeyArgs {
+    weights: u64,
+    frequencies: u64,
+    offsets: u64,
+    pairs: u32,
+    adjacent: u32,
+    magnitude: f32,
+    padding: u32,
 }
 
 // SAFETY: the fields are those of the kernel's structure; pages and slots of an accepted step lie in the cache, and
@@ -69,7 +93,8 @@ struct Attend {
 /// Bytes of shared memory of a block.
 fn shared(queries: usize, width: usize) -> usize {
     let parts = 4;
-    let words = queries * (2 * width + (parts + 1) * PAGE + 5) + THREADS * 33 + 2 * 256 + PAGE;
+    let words =
+        queries * (width / 32 * 34 + width + (parts + 1) * PAGE + 5) + THREADS * 33 + 2 * 256 + width + PAGE;
     words * size_of::<f32>()
 }
 
@@ -79,7 +104,7 @@ impl Call for Attend {
         if count == 0 {
             return Ok(());
         }
-        let cache = &self.args.cache;
+        let cache = &self.args.sources[0].cache;
         let sharing = self.args.heads as usize / cache.kv_heads();
         // Few rows are of as many sequences as likely as not.
         let wanted = if count <= 4 { sharing } else { QUERIES[QUERIES.len() - 1] };
@@ -91,11 +116,11 @@ impl Call for Attend {
         }
         let shared = shared(QUERIES[i], cache.head_dim().next_multiple_of(32));
         let grid = Grid { blocks: [self.blocks, 1, 1], threads: [THREADS, 1, 1], shared };
-        launch(cx, self.functions[i], grid, &args)?;
+        launch_ahead(cx, self.functions[i], grid, &args)?;
         if !split {
             return Ok(());
         }
-        launch(cx, self.join, Grid::new([count, args.heads as usize, 1], THREADS), &args)
+        launch_ahead(cx, self.join, Grid::new([count, args.heads as usize, 1], THREADS), &args)
     }
 }
 
@@ -112,13 +137,6 @@ pub(crate) fn attention(
 ) -> Result<Box<dyn Call>, BackendError> {
     let (description, cache) = (c.recording.cache(o.cache).clone(), cache(c, o.cache)?);
     let (head_dim, group) = (description.head_dim, description.group.index());
-    if o.recent.is_some() {
-        let why = "recent positions that are kept exactly: say recent:off".to_owned();
-        return Err(Compiler::unsupported(op, why));
-    }
-    if o.formed_keys.is_some() {
-        return Err(Compiler::unsupported(op, "keys that are formed of values; store keys".to_owned()));
-    }
     if head_dim > WIDEST {
         return Err(Compiler::unsupported(op, format!("heads of {head_dim}, accepted are up to {WIDEST}")));
     }
@@ -128,28 +146,64 @@ pub(crate) fn attention(
         functions.push(c.function_with(&variant(q), "attention", shared(q, width))?);
     }
     let window = c.recording.groups[group].span.most();
-    let spans_each = spans(c.limits.pages[group], window);
+    let first = SourceArgs { cache: cache.args, group: small(group)?, pages: 0 };
+    let second = o.recent.map(|(id, _)| recent(c, op, id)).transpose()?;
+    let spans_each = spans(c.limits.pages[group], window) + usize::from(second.is_some());
     let row_bytes = o.heads * spans_each * (width + 4) * size_of::<f32>();
     let (q, out) = (c.operand(o.q)?, c.operand(o.out)?);
     let split_rows = (SPACE / row_bytes).min(SPLIT_ROWS).min(c.max_rows(q.kind));
     let args = Args {
-        cache: cache.args,
+        sources: [first, second.unwrap_or(first)],
         q: q.rows,
         out: out.rows,
         spans: c.space("partial results of attention", split_rows * row_bytes)?,
         spans_each: small(spans_each)?,
         heads: small(o.heads)?,
-        group: small(group)?,
         window: window.unwrap_or(0),
         scale: o.scale,
         softcap: o.softcap.unwrap_or(0.0),
         kind: kind_code(q.kind),
         chunk_rows: small(CHUNK)?,
+        keys: o.formed_keys.map_or(Ok(KeyArgs::default()), |k| formed_keys(c, &k))?,
     };
     let join = c.function(&variant(QUERIES[0]), "join")?;
     let functions = functions.try_into().unwrap_or_else(|_| unreachable!("one for each of QUERIES"));
     let blocks = 3 * c.device.info.multiprocessors as usize;
     Ok(Box::new(Attend { functions, join, args, rows: q.kind, split_rows, blocks }))
+}
+
+/// The cache in which rows find the pages up to their own.
+fn recent(c: &mut Compiler<'_>, op: &NamedOp, id: CacheId) -> Result<SourceArgs, BackendError> {
+    let recent = c.recording.cache(id).clone();
+    let Span::Pages(pages) = c.recording.groups[recent.group.index()].span else {
+        return Err(Compiler::unsupported(op, "recent positions that are no whole pages".to_owned()));
+    };
+    let cache = cache(c, id)?;
+    Ok(SourceArgs { cache: cache.args, group: small(cache.group.index())?, pages })
+}
+
+/// Tables for keys that are formed of values.
+fn formed_keys(c: &mut Compiler<'_>, keys: &FormedKeys) -> Result<KeyArgs, BackendError> {
+    let frequencies = frequencies(c, &keys.rope)?;
+    let bytes: Vec<u8> = frequencies.iter().flat_map(|f| f.to_le_bytes()).collect();
+    let turns = (0..PAGE).flat_map(|p| frequencies.iter().map(move |f| (p as f64 * f).sin_cos()));
+    let offsets: Vec<u8> = turns
+        .flat_map(|(sin, cos)| [cos, sin])
+        .flat_map(|x| {
+            #[expect(clippy::cast_possible_truncation, reason = "rounding is meant")]
+            let x = x as f32;
+            x.to_le_bytes()
+        })
+        .collect();
+    Ok(KeyArgs {
+        weights: keys.weight.map(|id| c.weight(id)).transpose()?.map_or(0, |w| w.data),
+        frequencies: c.constant("frequencies of keys", &bytes)?,
+        offsets: c.constant("angles within a page", &offsets)?,
+        pairs: small(frequencies.len())?,
+        adjacent: u32::from(keys.rope.pairing == Pairing::Adjacent),
+        magnitude: keys.rope.magnitude,
+        padding: 0,
+    })
 }
 
 #[cfg(test)]
@@ -158,7 +212,7 @@ mod tests {
 
     #[test]
     fn there_is_room_for_all_spans_of_a_row() {
-        // A window of 64 positions meets two pages, which may lie in two spans.
-        assert_eq!((spans(100, Some(64)), spans(100, None), spans(1, Some(1024))), (2, 51, 2));
+        // A window of 64 positions meets two pages.
+        assert_eq!((spans(100, Some(64)), spans(100, None), spans(1, Some(1024))), (3, 101, 2));
     }
 }

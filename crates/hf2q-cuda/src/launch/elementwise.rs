@@ -2,7 +2,7 @@
 
 use hf2q_plan::{Add, BackendError, Scale, SoftCap};
 
-use super::{Arguments, Call, Cx, Grid, MAX_Y, Operand, Rows, kind_code, launch};
+use super::{Arguments, Call, Cx, Grid, MAX_Y, Operand, Rows, kind_code, launch_ahead};
 use crate::compile::Compiler;
 use crate::error::CudaError;
 use crate::library::Function;
@@ -45,7 +45,7 @@ impl Call for Elementwise {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let columns = self.x.rows.width as usize;
         let blocks = [columns.div_ceil(THREADS), cx.count(self.x.kind).min(MAX_Y), 1];
-        launch(cx, self.function, Grid::new(blocks, THREADS), &self.args)
+        launch_ahead(cx, self.function, Grid::new(blocks, THREADS), &self.args)
     }
 }
 

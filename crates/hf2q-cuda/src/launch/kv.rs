@@ -2,7 +2,7 @@
 
 use hf2q_plan::{BackendError, CacheId, GroupId, KvFormat, KvStore, KvVector, PAGE, Recording, RowKind};
 
-use super::{Arguments, Call, Cx, Grid, Rows, launch};
+use super::{Arguments, Call, Cx, Grid, Rows, launch_ahead};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -157,7 +157,7 @@ impl Call for Store {
         let cache = &self.args.cache;
         let sides = if cache.keys.words == 0 { 1 } else { 2 };
         let blocks = [cx.count(RowKind::Step), cache.kv_heads as usize, sides];
-        launch(cx, self.function, Grid::new(blocks, THREADS), &self.args)
+        launch_ahead(cx, self.function, Grid::new(blocks, THREADS), &self.args)
     }
 }
 
@@ -195,7 +195,10 @@ pub(crate) fn mover(c: &mut Compiler<'_>, recording: &Recording) -> Result<Mover
         hf2q_plan::Op::KvStore(o) => Some(o.cache),
         _ => None,
     });
-    let caches = ids.map(|id| cache(c, id)).collect::<Result<Vec<_>, _>>()?;
+    let mut ids: Vec<CacheId> = ids.collect();
+    ids.sort_by_key(|id| id.index());
+    ids.dedup();
+    let caches = ids.into_iter().map(|id| cache(c, id)).collect::<Result<Vec<_>, _>>()?;
     let function = if caches.is_empty() { None } else { Some(c.function(&variant(), "kv_move")?) };
     Ok(Mover { function, caches })
 }
@@ -208,7 +211,7 @@ impl Mover {
         for cache in self.caches.iter().filter(|c| c.group == group) {
             let args = MoveArgs { cache: cache.args, count, padding: 0 };
             let blocks = [cache.args.kv_heads as usize, 1, 1];
-            launch(cx, function, Grid::new(blocks, THREADS), &args)?;
+            launch_ahead(cx, function, Grid::new(blocks, THREADS), &args)?;
         }
         Ok(())
     }

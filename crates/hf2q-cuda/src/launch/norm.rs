@@ -6,7 +6,7 @@ use hf2q_plan::{
     BackendError, NormAdd, NormRope, Pairing, RmsNorm, Rope, RopeParams, RowKind, TensorId, View, Yarn,
 };
 
-use super::{Arguments, Call, Cx, Grid, MAX_Y, Operand, Rows, kind_code, launch};
+use super::{Arguments, Call, Cx, Grid, MAX_Y, Operand, Rows, kind_code, launch_ahead};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -24,7 +24,8 @@ pub(super) fn variants() -> Vec<Variant> {
 fn threads(width: usize) -> usize {
     match width {
         0..=256 => 32,
-        257..=1024 => 128,
+        257..=512 => 64,
+        513..=1024 => 128,
         1025..=4096 => 512,
         _ => 1024,
     }
@@ -61,7 +62,7 @@ impl Call for Norm {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let groups = (self.args.x.width / self.args.group) as usize;
         let blocks = [groups * cx.count(self.rows), 1, 1];
-        launch(cx, self.function, Grid::new(blocks, threads(self.args.group as usize)), &self.args)
+        launch_ahead(cx, self.function, Grid::new(blocks, threads(self.args.group as usize)), &self.args)
     }
 }
 
@@ -134,7 +135,7 @@ const PAIRS: usize = 128;
 impl Call for Angles {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let blocks = [(self.args.pairs as usize).div_ceil(PAIRS), cx.rows.min(MAX_Y), 1];
-        launch(cx, self.function, Grid::new(blocks, PAIRS), &self.args)
+        launch_ahead(cx, self.function, Grid::new(blocks, PAIRS), &self.args)
     }
 }
 
@@ -143,10 +144,9 @@ pub(crate) fn angles(c: &mut Compiler<'_>, rope: &RopeParams) -> Result<u64, Bac
     if let Some((_, table)) = c.angles.iter().find(|(known, _)| known == rope) {
         return Ok(*table);
     }
-    let factors = rope.factors.map(|id| c.values(id)).transpose()?;
-    let pairs = rope.dims / 2;
-    let frequencies: Vec<u8> =
-        (0..pairs).flat_map(|i| frequency(rope, factors.as_deref(), i).to_le_bytes()).collect();
+    let frequencies = frequencies(c, rope)?;
+    let pairs = frequencies.len();
+    let frequencies: Vec<u8> = frequencies.iter().flat_map(|f| f.to_le_bytes()).collect();
     let table = c.allocate("the table of angles", c.limits.max_rows * 2 * pairs * size_of::<f32>())?;
     let args = AngleArgs {
         frequencies: c.constant("frequencies", &frequencies)?,
@@ -159,6 +159,12 @@ pub(crate) fn angles(c: &mut Compiler<'_>, rope: &RopeParams) -> Result<u64, Bac
     c.first(Box::new(Angles { function, args }));
     c.angles.push((*rope, table));
     Ok(table)
+}
+
+/// Angle per position of each pair.
+pub(crate) fn frequencies(c: &Compiler<'_>, rope: &RopeParams) -> Result<Vec<f64>, BackendError> {
+    let factors = rope.factors.map(|id| c.values(id)).transpose()?;
+    Ok((0..rope.dims / 2).map(|i| frequency(rope, factors.as_deref(), i)).collect())
 }
 
 fn frequency(p: &RopeParams, factors: Option<&[f32]>, i: usize) -> f64 {

@@ -2,7 +2,7 @@
 
 use hf2q_plan::{BackendError, NamedOp, Renormalize, Route, RowKind};
 
-use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch};
+use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead};
 use crate::compile::Compiler;
 use crate::error::CudaError;
 use crate::library::Function;
@@ -46,7 +46,7 @@ struct Routing {
 impl Call for Routing {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let blocks = [cx.count(self.rows).div_ceil(WARPS), 1, 1];
-        launch(cx, self.function, Grid::new(blocks, 32 * WARPS), &self.args)
+        launch_ahead(cx, self.function, Grid::new(blocks, 32 * WARPS), &self.args)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use hf2q_plan::{Activation, BackendError, Embed, ExpertSum, Glu, NamedOp, RowKind, SelectRows};
 
-use super::{Arguments, Call, Cx, Grid, MAX_Y, Operand, Rows, kind_code, launch};
+use super::{Arguments, Call, Cx, Grid, MAX_Y, Operand, Rows, kind_code, launch_ahead};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -33,7 +33,7 @@ struct ByColumn<A> {
 impl<A: Arguments> Call for ByColumn<A> {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let blocks = [self.columns.div_ceil(THREADS), cx.count(self.kind).min(MAX_Y), 1];
-        launch(cx, self.function, Grid::new(blocks, THREADS), &self.args)
+        launch_ahead(cx, self.function, Grid::new(blocks, THREADS), &self.args)
     }
 }
 
