@@ -3,7 +3,7 @@
 // k is cut into pieces of 8; lane `i` of a warp adds the products of pieces i, i + 32, … in ascending k, and lanes are added
 // in a fixed tree. A warp multiplies OUTS weight rows with up to ROWS entries, so that each weight is read once for all.
 //
-// grid: (blocks of weight rows, spans); block: 128.
+// grid: (blocks of weight rows, spans); block: some warps.
 #include "mat_mul_spans.cuh"
 #include "raw.cuh"
 
@@ -46,7 +46,7 @@ template <int TYPE, bool ALIGNED> __device__ __forceinline__ void piece(const u8
 template <int TYPE, int OUT, int COUNT, bool ALIGNED>
 __device__ __forceinline__ void accumulate(float (&sums)[OUT][COUNT], const u8* const (&rows)[OUT],
                                            const float* const (&inputs)[COUNT], u32 n) {
-    constexpr int AHEAD = OUT * COUNT == 1 && ALIGNED ? 4 : 1;
+    constexpr int AHEAD = OUT * COUNT == 1 && ALIGNED ? 6 : 1;
 #pragma unroll AHEAD
     for (u32 k = 8 * (threadIdx.x % 32); k < n; k += 256) {
         float w[OUT][8];
@@ -69,7 +69,7 @@ template <int TYPE, int OUT, int COUNT> __device__ __forceinline__ void multiply
     start_next();
     wait_for_inputs();
     if (!find_span(step, p, blockIdx.y, COUNT, span)) return;
-    const u32 lane = threadIdx.x % 32, first = (blockIdx.x * 4 + threadIdx.x / 32) * OUT;
+    const u32 lane = threadIdx.x % 32, first = (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * OUT;
     if (first >= p.n_out) return;
     const u8* rows[OUT];
     float sums[OUT][COUNT];

@@ -1,4 +1,4 @@
-// Products of quantized weights with many rows: a block multiplies 16 · WARPS weight rows with 32 entries. Activations of a
+// Products of quantized weights with many rows: a block multiplies 32 · WARPS weight rows with 32 entries. Activations of a
 // step are in shared memory, two steps at a time; weights go from memory to registers, in fragments.
 //
 // grid: (spans, blocks of tiles of all products); block: 32 · WARPS.
@@ -10,6 +10,8 @@ enum : int {
     PITCH = STEP + 32,
     // Products between tests for the end of a span.
     MIX = 4,
+    // Neighbouring tiles of a warp, which share what is read of the columns.
+    OWN = 2,
 };
 
 // A step of the columns. Scales and sums lie by group, then by column.
@@ -64,48 +66,62 @@ template <int TYPE, int COUNT> __device__ __forceinline__ void many(const Step& 
     if (!find_span(numbers, p, blockIdx.x, COLUMNS, span)) return;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const int groups = p.n_in / GROUP, steps = (groups + 7) / 8;
-    const u32 tiles = (own.n_out + TILE - 1) / TILE, tile = block * COUNT + warp;
+    const u32 tiles = (own.n_out + TILE - 1) / TILE, tile = (block * COUNT + warp) * OWN;
+    const u64 bytes = tile_bytes<TYPE>(groups);
     const bool active = tile < tiles;
-    const u8* weight = own.weight + span.matrix * p.matrix_bytes + tile * tile_bytes<TYPE>(groups);
+    const u8* weight[OWN];
+#pragma unroll
+    for (int o = 0; o < OWN; o++)
+        weight[o] = own.weight + span.matrix * p.matrix_bytes + (tile + o < tiles ? tile + o : tiles - 1) * bytes;
     if (threadIdx.x < COLUMNS) inputs[threadIdx.x] = input_of(p, span.entry(threadIdx.x < span.count ? threadIdx.x : 0));
     __syncthreads();
     fetch<SUMS, 32 * COUNT>(stages[0], p, inputs, steps, 0);
-    float totals[N][4], sums[N][4];
+    float totals[OWN][N][4], sums[OWN][N][4];
 #pragma unroll
-    for (int n = 0; n < N; n++)
+    for (int o = 0; o < OWN; o++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) totals[n][i] = sums[n][i] = 0.0f;
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) totals[o][n][i] = sums[o][n][i] = 0.0f;
     for (int step = 0; step < steps; step++) {
-        Codes<TYPE> codes;
-        Scales<TYPE> low, high;
+        Codes<TYPE> codes[OWN];
+        Scales<TYPE> low[OWN], high[OWN];
         if (active) {
-            const u8* at = weight + (u64)step * P::STEP_BYTES;
-            codes.load(at, lane, groups - 8 * step);
-            low.load(at, g), high.load(at, g + 8);
+#pragma unroll
+            for (int o = 0; o < OWN; o++) {
+                const u8* at = weight[o] + (u64)step * P::STEP_BYTES;
+                codes[o].load(at, lane, groups - 8 * step);
+                low[o].load(at, g), high[o].load(at, g + 8);
+            }
         }
         asm volatile("cp.async.wait_group 0;");
         __syncthreads();
         if (step + 1 < steps) fetch<SUMS, 32 * COUNT>(stages[(step + 1) % 2], p, inputs, steps, step + 1);
         if (!active) continue;
-        if (step + 1 < steps) prefetch(weight + (u64)(step + 1) * P::STEP_BYTES, P::STEP_BYTES, lane);
+        if (step + 1 < steps) {
+#pragma unroll
+            for (int o = 0; o < OWN; o++) prefetch(weight[o] + (u64)(step + 1) * P::STEP_BYTES, P::STEP_BYTES, lane);
+        }
         const Stages& x = stages[step % 2];
 #pragma unroll
         for (int pair = 0; pair < 4; pair++) {
-            float s[2][2 * P::HALVES], m[2][2 * P::HALVES];
-            low.pair(pair, s[0], m[0]), high.pair(pair, s[1], m[1]);
-            u32 a[2][4];
-            codes.fragment(2 * pair, a[0]), codes.fragment(2 * pair + 1, a[1]);
+            float s[OWN][2][2 * P::HALVES], m[OWN][2][2 * P::HALVES];
+            u32 a[OWN][2][4];
+#pragma unroll
+            for (int o = 0; o < OWN; o++) {
+                low[o].pair(pair, s[o][0], m[o][0]), high[o].pair(pair, s[o][1], m[o][1]);
+                codes[o].fragment(2 * pair, a[o][0]), codes[o].fragment(2 * pair + 1, a[o][1]);
+            }
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 // The last span of an expert has few entries. Between the tests the compiler mixes products.
                 if (n % MIX == 0 && 8 * n >= span.count) break;
-                int acc[2 * P::HALVES][4];
+                uint2 b[2];
                 Column<TYPE> column[2];
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     const int group = 2 * pair + e, at = group * COLUMNS + 8 * n + 2 * t;
-                    const uint2 b = *(const uint2*)(x.codes + (8 * n + g) * PITCH + group * GROUP + 8 * t);
-                    multiply_group<TYPE>(acc, e, a[e], b);
+                    b[e] = *(const uint2*)(x.codes + (8 * n + g) * PITCH + group * GROUP + 8 * t);
                     const float2 d = *(const float2*)(x.scales + at);
                     float2 first = make_float2(0.0f, 0.0f), second = first;
                     if constexpr (SUMS > 0) first = *(const float2*)(x.sums[0] + at);
@@ -113,30 +129,42 @@ template <int TYPE, int COUNT> __device__ __forceinline__ void many(const Step& 
                     column[0].set(e, d.x, first.x, first.x, second.x);
                     column[1].set(e, d.y, first.y, first.y, second.y);
                 }
-                add_pair<TYPE>(sums[n], acc, s, m, column);
+#pragma unroll
+                for (int o = 0; o < OWN; o++) {
+                    int acc[2 * P::HALVES][4];
+                    multiply_group<TYPE>(acc, 0, a[o][0], b[0]);
+                    multiply_group<TYPE>(acc, 1, a[o][1], b[1]);
+                    add_pair<TYPE>(sums[o][n], acc, s[o], m[o], column);
+                }
             }
         }
         if (step % CHUNK == CHUNK - 1 || step + 1 == steps) {
 #pragma unroll
-            for (int n = 0; n < N; n++)
+            for (int o = 0; o < OWN; o++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) totals[n][i] = __fadd_rn(totals[n][i], sums[n][i]), sums[n][i] = 0.0f;
+                for (int n = 0; n < N; n++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        totals[o][n][i] = __fadd_rn(totals[o][n][i], sums[o][n][i]), sums[o][n][i] = 0.0f;
         }
     }
-    if (!active) return;
 #pragma unroll
-    for (int n = 0; n < N; n++) {
+    for (int o = 0; o < OWN; o++) {
+        const u32 row = (tile + o) * TILE + g;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            const u32 c = 8 * n + 2 * t + i;
-            if (c >= span.count) continue;
-            float* out = output_of(own, span.entry(c)) + tile * TILE;
-            if (tile * TILE + g < own.n_out) out[g] = totals[n][i];
-            if (tile * TILE + g + 8 < own.n_out) out[g + 8] = totals[n][2 + i];
+        for (int n = 0; n < N; n++) {
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const u32 c = 8 * n + 2 * t + i;
+                if (c >= span.count) continue;
+                float* out = output_of(own, span.entry(c));
+                if (row < own.n_out) out[row] = totals[o][n][i];
+                if (row + 8 < own.n_out) out[row + 8] = totals[o][n][2 + i];
+            }
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 3) mat_mul_many(const Step step, const __grid_constant__ Products args) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) mat_mul_many(const Step step, const __grid_constant__ Products args) {
     many<WEIGHT, WARPS>(step, args);
 }

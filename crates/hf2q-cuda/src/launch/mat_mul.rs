@@ -27,8 +27,9 @@ const CHUNK: usize = 512;
 /// Most warps of a block that walks tiles.
 const WALKERS: usize = 8;
 
-/// Warps of a block of `mat_mul_many`, and the entries that it multiplies.
+/// Warps of a block of `mat_mul_many`, its tiles, and the entries that it multiplies.
 const MANY_WARPS: usize = 4;
+const MANY_TILES: usize = 2 * MANY_WARPS;
 const MANY: usize = 32;
 
 /// Most entries of a product that the tiles of `mat_mul_many` are too few for.
@@ -97,14 +98,14 @@ impl Kernel {
     /// Position in [`KERNELS`] of the kernel for so many rows and tiles. Many rows of few tiles do not fill a device with
     /// blocks that walk all of k.
     fn of_rows(rows: usize, tiles: usize, multiprocessors: usize) -> usize {
-        let blocks = rows.div_ceil(MANY) * tiles.div_ceil(MANY_WARPS);
+        let blocks = rows.div_ceil(MANY) * tiles.div_ceil(MANY_TILES);
         match rows {
             0..=1 => 0,
             2 => 1,
             3..=4 => 2,
             5..=8 => 3,
             9..=16 => 4,
-            17..=SOME if blocks < 2 * multiprocessors => 4,
+            17..=SOME if blocks < multiprocessors => 4,
             _ => 5,
         }
     }
@@ -288,7 +289,7 @@ impl Multiply {
         let (shared, chunks) = (kernel.tile_shared(n_in), n_in.div_ceil(CHUNK));
         let many = kernel == Kernel::Many;
         let (each, warps) = if many {
-            (MANY_WARPS, MANY_WARPS)
+            (MANY_TILES, MANY_WARPS)
         } else {
             let work = (products.iter().map(Product::tiles).sum(), chunks, spans);
             walkers(work, shared, (self.multiprocessors, kernel.warps(&self.layout)))

@@ -15,6 +15,9 @@ const TYPES: [TensorType; 3] = [TensorType::F32, TensorType::F16, TensorType::Bf
 /// Warps of a block.
 const WARPS: usize = 4;
 
+/// Up to so many warps have blocks of their own.
+const FEW: usize = 1024;
+
 /// Entries of a span and weight rows of a warp, for one row and for more.
 const SHAPES: [(usize, usize); 2] = [(1, 1), (8, 4)];
 
@@ -74,8 +77,11 @@ impl Call for Multiply {
                 (usize::from(grouping != Grouping::Single), choice.spans(rows, grouping))
             }
         };
-        let blocks = [(args.n_out as usize).div_ceil(WARPS * SHAPES[index].1), spans, 1];
-        launch_ahead(cx, self.functions[index], Grid::new(blocks, 32 * WARPS), &args)
+        let units = (args.n_out as usize).div_ceil(SHAPES[index].1);
+        // So few warps as a router needs are spread over the device.
+        let warps = if units * spans <= FEW { 1 } else { WARPS };
+        let blocks = [units.div_ceil(warps), spans, 1];
+        launch_ahead(cx, self.functions[index], Grid::new(blocks, 32 * warps), &args)
     }
 }
 
