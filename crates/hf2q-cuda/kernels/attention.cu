@@ -579,7 +579,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) attention(const Step st
 extern "C" __global__ void __launch_bounds__(THREADS) join(const Step step, const __grid_constant__ Attention args) {
     begin();
     __shared__ float sums[DIMS * THREADS];
-    __shared__ float2 parts[THREADS];
+    __shared__ float2 parts[THREADS], factors[THREADS];
     u32 r = blockIdx.x, head = blockIdx.y, width = args.width();
     if (r >= step.count(args.kind)) return;
     u32 position = step.position(step.row(args.kind, r)), low = first_seen(position, args.window) / PAGE;
@@ -601,18 +601,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) join(const Step step, cons
             __syncthreads();
             if (threadIdx.x < count) parts[threadIdx.x] = *(const float2 *)(from + (u64)threadIdx.x * (width + 4));
             __syncthreads();
+            // Every part holds a position that the row sees, so none is empty. What each is multiplied with follows from
+            // the largest score before it.
+            float before = largest;
+            for (u32 i = 0; i < count; i++) {
+                if (i == threadIdx.x) before = largest;
+                largest = fmaxf(largest, parts[i].x);
+            }
+            if (threadIdx.x < count) join_factors(before, parts[threadIdx.x].x, factors[threadIdx.x].x, factors[threadIdx.x].y);
+            __syncthreads();
 #pragma unroll 4
             for (u32 i = 0; i < count; i++) {
-                // Every part holds a position that the row sees, so none is empty.
-                float2 part = parts[i];
-                float a, b;
-                join_factors(largest, part.x, a, b);
-                total = joined(total, a, part.y, b);
-                largest = fmaxf(largest, part.x);
+                float2 factor = factors[i];
+                total = joined(total, factor.x, parts[i].y, factor.y);
 #pragma unroll
                 for (int j = 0; j < DIMS; j++) {
                     u32 d = threadIdx.x + j * THREADS;
-                    if (d < width) all[j] = joined(all[j], a, from[(u64)i * (width + 4) + 4 + d], b);
+                    if (d < width) all[j] = joined(all[j], factor.x, from[(u64)i * (width + 4) + 4 + d], factor.y);
                 }
             }
         }

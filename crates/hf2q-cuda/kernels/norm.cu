@@ -47,12 +47,12 @@ __device__ __forceinline__ float inverse_rms(const float *x, u32 n, float eps, f
     return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(block_sum(squares), (float)n) + eps));
 }
 
-// Writes every value of a group, made by `VALUE` of `value` (normalized) and its column `i`.
+// Writes every value of a group, made by `VALUE` of `value` (normalized) and its column `i`; `j` counts the thread's first ones.
 #define WRITE(VALUE)                                                                        \
     for (int j = 0; j < HELD; j++) {                                                        \
         u32 i = threadIdx.x + j * blockDim.x;                                               \
         if (i < args.group) {                                                               \
-            float value = normalized(args, held[j], factor, i);                             \
+            float value = held[j] * factor * weights[j];                                    \
             out[i] = (VALUE);                                                               \
         }                                                                                   \
     }                                                                                       \
@@ -60,6 +60,15 @@ __device__ __forceinline__ float inverse_rms(const float *x, u32 n, float eps, f
         float value = normalized(args, x[i], factor, i);                                    \
         out[i] = (VALUE);                                                                   \
     }
+
+// The thread's first weights, or ones: x · 1 is x. No kernel writes them, so they are read before inputs are waited for.
+__device__ __forceinline__ void weights_of(const Norm &args, float (&weights)[HELD]) {
+#pragma unroll
+    for (int j = 0; j < HELD; j++) {
+        u32 i = threadIdx.x + j * blockDim.x;
+        weights[j] = args.weight && i < args.group ? __ldg(args.weight + i) : 1.0f;
+    }
+}
 
 __device__ __forceinline__ float normalized(const Norm &args, float x, float factor, u32 i) {
     float y = x * factor;
@@ -74,7 +83,10 @@ __device__ __forceinline__ float normalized(const Norm &args, float x, float fac
     float *out = args.out.row(r) + first
 
 extern "C" __global__ void rms_norm(const Step step, const Norm args) {
-    begin();
+    start_next();
+    float weights[HELD];
+    weights_of(args, weights);
+    wait_for_inputs();
     EACH_GROUP;
     float held[HELD], factor = inverse_rms(x, args.group, args.eps, held);
 #pragma unroll
@@ -82,7 +94,10 @@ extern "C" __global__ void rms_norm(const Step step, const Norm args) {
 }
 
 extern "C" __global__ void norm_add(const Step step, const Norm args) {
-    begin();
+    start_next();
+    float weights[HELD];
+    weights_of(args, weights);
+    wait_for_inputs();
     EACH_GROUP;
     const float *residual = args.residual.row(r) + first;
     float held[HELD], factor = inverse_rms(x, args.group, args.eps, held);
