@@ -410,7 +410,7 @@ mod tests {
         // 256 tiles of 6 chunks fit at once; 16384 do not, but blocks stay within the shared memory.
         assert_eq!(walkers((256, 6, 1), 384, (132, 8)), (1, 6));
         let (each, warps) = walkers((16384, 6, 1), 384, (132, 8));
-        assert!(each * 384 <= SHARED && warps == WALKERS && each > 1);
+        assert!(each * 384 <= SHARED && warps >= WALKERS / 2 && each > 1);
         // 336 tiles of 42 chunks: three blocks of 5 warps on each rather than two of 8.
         assert_eq!(walkers((336, 42, 1), 2688, (132, 8)), (1, 5));
         assert_eq!(walkers((1, 1, 1), 64, (1, 8)), (1, 1));

@@ -18,8 +18,8 @@ const WARPS: usize = 4;
 /// Up to so many warps have blocks of their own.
 const FEW: usize = 1024;
 
-/// Entries of a span and weight rows of a warp, for one row and for more.
-const SHAPES: [(usize, usize); 2] = [(1, 1), (8, 4)];
+/// Entries of a span and weight rows of a warp: for one row, for more with few weights, and for more.
+const SHAPES: [(usize, usize); 3] = [(1, 1), (8, 1), (8, 4)];
 
 /// Whether this file multiplies with weights of a type.
 pub(super) fn multiplies(ty: TensorType) -> bool {
@@ -59,7 +59,7 @@ struct Args {
 unsafe impl Arguments for Args {}
 
 struct Multiply {
-    functions: [Function; 2],
+    functions: [Function; SHAPES.len()],
     args: Args,
     kind: RowKind,
     choice: Option<Choice>,
@@ -68,16 +68,18 @@ struct Multiply {
 impl Call for Multiply {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let (rows, mut args) = (cx.count(self.kind), self.args);
-        let (index, spans) = match &self.choice {
-            None if rows <= 1 => (0, rows),
-            None => (1, rows.div_ceil(SHAPES[1].0)),
+        let (single, spans) = match &self.choice {
+            None if rows <= 1 => (true, rows),
+            None => (false, rows.div_ceil(SHAPES[1].0)),
             Some(choice) => {
                 let grouping = choice.grouping(rows);
                 args.list = if grouping == Grouping::Single { 0 } else { choice.list };
-                (usize::from(grouping != Grouping::Single), choice.spans(rows, grouping))
+                (grouping == Grouping::Single, choice.spans(rows, grouping))
             }
         };
-        let units = (args.n_out as usize).div_ceil(SHAPES[index].1);
+        let outs = args.n_out as usize;
+        let index = if single { 0 } else { 1 + usize::from(outs * spans > FEW) };
+        let units = outs.div_ceil(SHAPES[index].1);
         // So few warps as a router needs are spread over the device.
         let warps = if units * spans <= FEW { 1 } else { WARPS };
         let blocks = [units.div_ceil(warps), spans, 1];
@@ -92,8 +94,7 @@ pub(super) fn prepare(
     choice: Option<Choice>,
 ) -> Result<Box<dyn Call>, BackendError> {
     let w = c.weight(weight)?;
-    let functions = [0, 1].map(|i| c.function(&variant(w.ty, SHAPES[i]), "mat_mul_float"));
-    let [one, more] = functions;
+    let [one, few, more] = SHAPES.map(|shape| c.function(&variant(w.ty, shape), "mat_mul_float"));
     let (x, out) = (c.operand(x)?, c.operand(out)?);
     let row_bytes = w.ty.block_bytes() * w.n_in;
     let args = Args {
@@ -110,5 +111,5 @@ pub(super) fn prepare(
         per_expert: choice.as_ref().map_or(0, |choice| (choice.input == ExpertInput::PerExpert).into()),
         padding: 0,
     };
-    Ok(Box::new(Multiply { functions: [one?, more?], args, kind: out.kind, choice }))
+    Ok(Box::new(Multiply { functions: [one?, few?, more?], args, kind: out.kind, choice }))
 }
