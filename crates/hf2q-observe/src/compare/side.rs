@@ -102,7 +102,8 @@ impl Opened {
         let pages = |c: &Cache| span(c).most().map_or(0, |n| n as usize / PAGE);
         let fixed_bytes = recent.iter().map(|c| pages(c) * c.page_bytes()).sum();
         let held = |c: &Cache| span(c).seen(context.max(1) - 1).len();
-        let elements = |c: &Cache| 2 * c.kv_heads * c.head_dim;
+        let vectors = |c: &Cache| 1 + usize::from(c.keys().is_some());
+        let elements = |c: &Cache| vectors(c) * c.kv_heads * c.head_dim;
         let sum = |of: &dyn Fn(&Cache) -> usize| all.iter().map(|c| of(c)).sum::<usize>();
         let (bytes, seen) = (sum(&|c| held(c) * c.position_bytes()), sum(&|c| held(c) * elements(c)));
         let bits = |bytes: usize| bytes as f64 * 8.0 / seen.max(1) as f64;

@@ -64,14 +64,16 @@ pub struct CacheSize {
     pub bytes_per_token: f64,
     /// Bytes that a sequence takes for its last positions beside that, however long it is.
     pub fixed_bytes: usize,
-    /// Bits of a component of the keys and values that a row at the end of a chunk sees: all bytes counted, fixed ones too.
+    /// Bits of a stored component of the keys and values that a row at the end of a chunk sees, with the fixed bytes. Where
+    /// a layer stores one vector for key and value, it counts once: f32 has 32 bits in every model, and what one vector
+    /// saves is seen in the bytes.
     pub bits_per_element: f64,
-    /// The same without the fixed ones: what it comes near to as sequences get longer.
+    /// The same without the fixed bytes: what it comes near to as sequences get longer.
     pub marginal_bits: f64,
 }
 
 impl CacheSize {
-    /// Bits of a component with and without what is fixed, where that differs.
+    /// Bits of a stored component with and, where that differs, in brackets without the fixed bytes.
     pub fn bits(&self) -> String {
         match (format!("{:.2}", self.bits_per_element), format!("{:.2}", self.marginal_bits)) {
             (all, marginal) if all == marginal => all,

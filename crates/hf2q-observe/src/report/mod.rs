@@ -94,8 +94,8 @@ fn table(c: &Comparison) -> String {
     let rows: String = c.candidates.iter().enumerate().map(|(i, c)| row(i, c)).collect();
     format!(
         "<section>\n<h2>Candidates</h2>\n<p class=\"note\">KL is the divergence of the next-token distribution from that of the reference, \
-         in nats. Bits are those of a component of a key or value at the end of a chunk, everything counted, in brackets \
-         without what is fixed. Cosine is that of the attention outputs: the mean over rows in the layer where it is least. Runs are greedy \
+         in nats. Bits are those of a stored component of a key or value at the end of a chunk, in brackets without the \
+         exact copies of recent positions; a vector that serves as key and as value counts once. Cosine is that of the attention outputs: the mean over rows in the layer where it is least. Runs are greedy \
          continuations: tokens until the first other one.</p>\n<div class=\"scroll\"><table class=\"numbers\">\n\
          <thead><tr><th>Configuration</th><th>Bits</th><th>Bytes a token</th><th>KL mean</th><th>KL 99 %</th><th>KL max</th>\
          <th>Same top</th><th>Perplexity</th><th>Ratio</th><th>Cosine</th><th>Runs</th></tr></thead>\n\

@@ -194,6 +194,26 @@ fn comparing_stops_when_told_and_can_go_on() {
 }
 
 #[test]
+fn bits_are_those_of_what_is_stored() {
+    let mut once = 0;
+    for (name, model) in toy::all(9) {
+        let formats = [(KvFormat::F32, 32.0), (KvFormat::F16, 16.0), (KvFormat::Q8_0, 8.5)];
+        for (format, bits) in formats {
+            let side = side(name, &model, format, ROWS);
+            once += side.plan.recording.caches.iter().filter(|c| c.formed_keys.is_some()).count();
+            let cache = Comparer::new(side, Vec::new()).unwrap().finish().reference.cache;
+            assert_eq!(
+                (cache.bits_per_element, cache.marginal_bits),
+                (bits, bits),
+                "{name} {}",
+                format.name()
+            );
+        }
+    }
+    assert!(once > 0, "no toy model has one vector for key and value, nothing is tested");
+}
+
+#[test]
 fn caches_are_counted_with_what_is_kept_of_recent_positions() {
     let mut config = toy::configs().into_iter().find(|(name, _)| *name == "gemma3").unwrap().1;
     config.layers.iter_mut().for_each(|l| (l.head_dim, l.rope.dims) = (128, 128));

@@ -40,8 +40,9 @@ pub(super) fn print(args: &CompareArgs, setup: &Setup, found: &Comparison) -> Re
     }
     print_runs(found, &names)?;
     terminal::print_line(
-        "\nbits: of a component of a key or value at the end of a chunk (without what is fixed);\n\
-         KL: divergence from the reference in nats; cosine: of attention outputs, mean in the layer where it is least",
+        "\nbits: of a stored component of a key or value (in brackets: without the exact copies of recent positions);\n\
+         B/token: in all layers, a vector that serves as key and value once; KL: divergence from the reference in nats;\n\
+         cosine: of attention outputs, mean in the layer where it is least",
     )
 }
 
