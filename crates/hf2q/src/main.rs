@@ -7,6 +7,8 @@ mod hub;
 mod interrupt;
 mod load;
 mod memory;
+mod output;
+mod progress;
 mod session;
 mod terminal;
 

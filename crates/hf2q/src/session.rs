@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use hf2q_cpu::{CpuBackend, CpuOptions, Isa};
 use hf2q_engine::{
-    CacheOptions, Engine, EngineOptions, Finish, Generation, Request, Sampler, Sampling, SequenceId,
+    CacheOptions, Engine, EngineOptions, Finish, Generation, Needs, Request, Sampler, Sampling, SequenceId,
     WindowPolicy,
 };
 use hf2q_gguf::{Gguf, Metadata};
@@ -15,7 +15,7 @@ use hf2q_plan::{Backend, Passes, Plan};
 use hf2q_text::{ChatRequest, ChatTemplate, Controls, StopStrings, Tokenizer};
 
 use crate::args::{EngineArgs, IsaArg, SamplingArgs};
-use crate::{config, interrupt, load};
+use crate::{config, interrupt, load, memory};
 
 /// Context where neither the user nor the model asks for less.
 pub(crate) const DEFAULT_CONTEXT: usize = 8192;
@@ -68,12 +68,22 @@ impl EngineArgs {
     /// Records, compiles and opens a model.
     pub(crate) fn engine(&self, model: &Model, sizes: EngineOptions) -> Result<(Engine, String)> {
         let backend = self.backend()?;
-        let recording = model.record(&self.kv)?;
-        let weights = model.weights_for(&recording);
-        let plan = Arc::new(Plan::compile(recording, Passes::ALL));
-        let description = backend.describe();
-        Ok((Engine::open(&backend, plan, weights, sizes)?, description))
+        let plan = Arc::new(Plan::compile(model.record(&self.kv)?, Passes::ALL));
+        Ok((open(model, plan, (&backend, sizes))?, backend.describe()))
     }
+}
+
+/// Opens a plan of the model, if there is memory for its caches and activations. Weights are views of the mapped file.
+pub(crate) fn open(
+    model: &Model,
+    plan: Arc<Plan>,
+    (backend, sizes): (&dyn Backend, EngineOptions),
+) -> Result<Engine> {
+    let weights = model.weights_for(&plan.recording);
+    let needs = Needs::new(backend, &plan, weights.clone(), sizes)?;
+    let needed = needs.caches().saturating_add(needs.work);
+    memory::check(&format!("a context of {} tokens", sizes.context), needed as u64)?;
+    Ok(Engine::open(backend, plan, weights, sizes)?)
 }
 
 impl Session {

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Read, Write};
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
 
 /// Writes to standard output at once.
 pub(crate) fn print(text: &str) -> Result<()> {
@@ -16,6 +17,20 @@ pub(crate) fn print(text: &str) -> Result<()> {
 /// Writes a line to standard output.
 pub(crate) fn print_line(text: &str) -> Result<()> {
     print(&format!("{text}\n"))
+}
+
+/// Writes JSON for programs to standard output.
+pub(crate) fn print_json(value: &Value) -> Result<()> {
+    print_line(&serde_json::to_string_pretty(value)?)
+}
+
+/// The members of several JSON objects.
+pub(crate) fn merged<const N: usize>(objects: [Value; N]) -> Value {
+    let members = objects.into_iter().filter_map(|object| match object {
+        Value::Object(members) => Some(members),
+        _ => None,
+    });
+    Value::Object(members.flatten().collect())
 }
 
 /// Writes a line to standard error; there is nobody to tell if that fails.

@@ -1,24 +1,24 @@
 //! `hf2q bench`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use hf2q_engine::{Engine, EngineOptions, LogitRows, Needs, SequenceId};
+use hf2q_engine::{Engine, LogitRows, SequenceId};
 use hf2q_model::{Model, synthetic};
 use hf2q_observe::scattered_tokens;
 use hf2q_plan::{Backend, Passes, Plan};
 use serde_json::json;
 
 use crate::args::BenchArgs;
-use crate::{interrupt, load, memory, terminal};
+use crate::{interrupt, load, memory, session, terminal};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if args.prompt + args.decode == 0 {
         bail!("nothing to measure: --prompt and --decode are both 0");
     }
-    let (name, model) = subject(args.model.as_deref(), args.synthetic.as_deref())?;
+    let Subject { name, model, .. } = subject(args.model.as_deref(), args.synthetic.as_deref())?;
     let mut engine_args = args.engine.clone();
     let needed = args.depth + args.prompt.max(args.decode) + 1;
     engine_args.context = Some(engine_args.context.unwrap_or(0).max(needed));
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let plan = Plan::compile(model.record(&engine_args.kv)?, Passes::ALL);
     let (plan, skipped) = plan.without(&args.skip).context("--skip")?;
     let sizes = engine_args.sizes(&model, 1)?;
-    let mut engine = open(&model, Arc::new(plan), (&backend, sizes))?;
+    let mut engine = session::open(&model, Arc::new(plan), (&backend, sizes))?;
     interrupt::install_once()?;
     let prompt = measure(&mut engine, args, args.prompt, prompt_time)?;
     let decode = measure(&mut engine, args, args.decode, decode_time)?;
@@ -46,29 +46,29 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
 /// Names of skipped operations that are printed; JSON has all.
 const SHOWN: usize = 6;
 
-/// The model of a file, or one of random weights, if there is memory for it; and what to call it.
-pub(crate) fn subject(model: Option<&Path>, synthetic: Option<&str>) -> Result<(String, Model)> {
+/// What is measured.
+pub(crate) struct Subject {
+    pub(crate) name: String,
+    pub(crate) model: Model,
+    /// None for random weights.
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// The model of a file, or one of random weights, if there is memory for it.
+pub(crate) fn subject(model: Option<&Path>, synthetic: Option<&str>) -> Result<Subject> {
     match (model, synthetic) {
-        (Some(path), _) => Ok((path.display().to_string(), load::model(&load::open(path)?)?)),
+        (Some(path), _) => {
+            let gguf = load::open(path)?;
+            let (name, model) = (path.display().to_string(), load::model(&gguf)?);
+            Ok(Subject { name, model, files: gguf.paths().to_vec() })
+        }
         (None, Some(spec)) => {
             memory::check(&format!("--synthetic {spec}"), synthetic::weight_bytes(spec)?)?;
-            Ok((format!("{spec} (random)"), synthetic::model(spec)?))
+            let (name, model) = (format!("{spec} (random)"), synthetic::model(spec)?);
+            Ok(Subject { name, model, files: Vec::new() })
         }
         (None, None) => bail!("give MODEL or --synthetic"),
     }
-}
-
-/// Opens a plan of the model, if there is memory for its caches and activations.
-pub(crate) fn open(
-    model: &Model,
-    plan: Arc<Plan>,
-    (backend, sizes): (&dyn Backend, EngineOptions),
-) -> Result<Engine> {
-    let weights = model.weights_for(&plan.recording);
-    let needs = Needs::new(backend, &plan, weights.clone(), sizes)?;
-    let needed = needs.caches().saturating_add(needs.work);
-    memory::check(&format!("a context of {} tokens", sizes.context), needed as u64)?;
-    Ok(Engine::open(backend, plan, weights, sizes)?)
 }
 
 type Phase = fn(&mut Engine, SequenceId, usize) -> Result<f64>;
@@ -161,5 +161,5 @@ fn print_json(
         "prompt": row(args.prompt, prompt),
         "decode": row(args.decode, decode),
     });
-    terminal::print_line(&serde_json::to_string_pretty(&json).context("the result is not JSON")?)
+    terminal::print_json(&json)
 }

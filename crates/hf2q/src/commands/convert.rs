@@ -11,7 +11,8 @@ use hf2q_convert::{
 };
 
 use crate::args::ConvertArgs;
-use crate::{hub, interrupt, load, terminal};
+use crate::output::folder_of;
+use crate::{hub, interrupt, load, output, terminal};
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
     let options = options(args)?;
@@ -61,16 +62,7 @@ fn check_report(args: &ConvertArgs, page: &Path, (source, output): (&Source, &Pa
     if source.reads(page) || args.imatrix.iter().any(|file| hf2q_gguf::same_file(file, page)) {
         bail!("--report {} is an input; choose another name", page.display());
     }
-    if page.exists() && !page.is_file() {
-        bail!("--report {} is no file that could be replaced", page.display());
-    }
-    if page.exists() && !args.force {
-        bail!("{} exists already; --force replaces it", page.display());
-    }
-    if !folder_of(page).is_dir() {
-        bail!("--report {}: there is no folder {}", page.display(), folder_of(page).display());
-    }
-    Ok(())
+    output::check("--report", page, args.force)
 }
 
 fn write_report(
@@ -95,10 +87,6 @@ fn write_report(
         warnings: &summary.warnings,
     });
     Ok(interrupt::tidily(|| hf2q_gguf::write_file(page, html.as_bytes()))?)
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn options(args: &ConvertArgs) -> Result<Options> {

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     let gguf = Gguf::open(&args.file)?;
     let damaged = if args.check { damaged_blocks(&gguf) } else { Vec::new() };
     if args.json {
-        terminal::print_line(&serde_json::to_string_pretty(&as_json(&gguf, args, &damaged))?)?;
+        terminal::print_json(&as_json(&gguf, args, &damaged))?;
     } else {
         print_file(&gguf)?;
         print_metadata(&gguf)?;

@@ -15,6 +15,7 @@ pub(crate) mod perplexity;
 pub(crate) mod plan;
 pub(crate) mod profile;
 pub(crate) mod run;
+mod texts;
 pub(crate) mod tokenize;
 pub(crate) mod trace;
 pub(crate) mod verify;

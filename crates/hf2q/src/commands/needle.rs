@@ -1,14 +1,16 @@
 //! `hf2q needle`.
 
-use anyhow::{Context, Result, bail};
+use std::path::Path;
+
+use anyhow::{Result, bail};
 use hf2q_engine::{CacheOptions, Engine, EngineOptions, WindowPolicy};
-use hf2q_model::Model;
+use hf2q_model::{Model, RecordOptions};
 use hf2q_observe::{Answer, Haystack, MOST_FACTS, Question, Recipe};
 use hf2q_plan::PAGE;
 use hf2q_text::{Specials, Tokenizer};
 use serde_json::json;
 
-use super::imatrix::start_of_text;
+use super::texts::{self, start_of_text};
 use crate::args::{EngineArgs, NeedleArgs};
 use crate::{interrupt, load, terminal};
 
@@ -31,7 +33,7 @@ pub(crate) fn run(args: &NeedleArgs) -> Result<()> {
     if args.depths.len() > MOST_FACTS {
         bail!("--depths are {}, at most {MOST_FACTS} are accepted", args.depths.len());
     }
-    let lines = args.text.as_ref().map(lines).transpose()?.unwrap_or_default();
+    let lines = args.text.as_deref().map(lines).transpose()?.unwrap_or_default();
     let gguf = load::open(&args.model)?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
     let model = load::model(&gguf)?;
@@ -45,8 +47,8 @@ pub(crate) fn run(args: &NeedleArgs) -> Result<()> {
 }
 
 /// Sentences of a file; short ones, for facts lie between them.
-fn lines(path: &std::path::PathBuf) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+fn lines(path: &Path) -> Result<Vec<String>> {
+    let text = texts::read(path)?;
     let sentences = text.lines().flat_map(|line| line.split_inclusive(". "));
     let lines: Vec<String> = sentences.map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned).collect();
     if lines.is_empty() {
@@ -86,11 +88,7 @@ fn haystacks(
     Ok(texts)
 }
 
-fn open(
-    args: &NeedleArgs,
-    model: &Model,
-    (longest, kv): (usize, hf2q_model::RecordOptions),
-) -> Result<Engine> {
+fn open(args: &NeedleArgs, model: &Model, (longest, kv): (usize, RecordOptions)) -> Result<Engine> {
     // Beside a text there is a page for what a question has of its own, and one for its copy of a shared page.
     let context = longest + 2 * PAGE;
     let engine_args =
@@ -133,7 +131,7 @@ fn score<'a>(asked: impl Iterator<Item = &'a Asked>, kv: usize) -> (usize, usize
         sums.1 += 1;
         sums.2 += answer.mean_log_likelihood;
     }
-    (sums.0, sums.1, sums.2 / f64::from(u32::try_from(sums.1.max(1)).unwrap_or(u32::MAX)))
+    (sums.0, sums.1, sums.2 / sums.1.max(1) as f64)
 }
 
 fn print(args: &NeedleArgs, asked: &[Asked]) -> Result<()> {
@@ -169,7 +167,10 @@ fn cell((right, all, mean): (usize, usize, f64)) -> String {
 
 fn print_json(args: &NeedleArgs, asked: &[Asked]) -> Result<()> {
     let result = |a: &Asked| {
-        let answer = |(kv, answer): (&hf2q_model::RecordOptions, &Answer)| json!({ "kv": kv.to_string(), "exact": answer.exact, "mean_log_likelihood": answer.mean_log_likelihood });
+        let answer = |(kv, answer): (&RecordOptions, &Answer)| {
+            let Answer { exact, mean_log_likelihood } = answer;
+            json!({ "kv": kv.to_string(), "exact": exact, "mean_log_likelihood": mean_log_likelihood })
+        };
         json!({
             "length": a.length,
             "tokens": a.question.tokens.len(),
@@ -180,7 +181,7 @@ fn print_json(args: &NeedleArgs, asked: &[Asked]) -> Result<()> {
             "answers": args.kv.iter().zip(&a.answers).map(answer).collect::<Vec<_>>(),
         })
     };
-    let summary = |(i, kv): (usize, &hf2q_model::RecordOptions)| {
+    let summary = |(i, kv): (usize, &RecordOptions)| {
         let (exact, questions, mean) = score(asked.iter(), i);
         json!({ "kv": kv.to_string(), "exact": exact, "questions": questions, "mean_log_likelihood": mean })
     };
@@ -189,5 +190,5 @@ fn print_json(args: &NeedleArgs, asked: &[Asked]) -> Result<()> {
         "summary": args.kv.iter().enumerate().map(summary).collect::<Vec<_>>(),
         "results": asked.iter().map(result).collect::<Vec<_>>(),
     });
-    terminal::print_line(&serde_json::to_string_pretty(&json)?)
+    terminal::print_json(&json)
 }

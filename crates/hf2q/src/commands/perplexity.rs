@@ -1,10 +1,11 @@
 //! `hf2q perplexity`.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use hf2q_observe::{Likelihood, Window, read_window, windows};
 use hf2q_text::{Specials, Tokenizer};
 use serde_json::json;
 
+use super::texts;
 use crate::args::PerplexityArgs;
 use crate::{interrupt, load, terminal};
 
@@ -19,7 +20,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
             args.tokens
         );
     }
-    let text = std::fs::read_to_string(&args.file).with_context(|| args.file.display().to_string())?;
+    let text = texts::read(&args.file)?;
     let gguf = load::open(&args.model)?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
     let model = load::model(&gguf)?;
@@ -78,5 +79,5 @@ fn print_json(args: &PerplexityArgs, (sum, stride): (&Likelihood, usize), window
         "stride": stride,
         "windows": windows,
     });
-    terminal::print_line(&json.to_string())
+    terminal::print_json(&json)
 }

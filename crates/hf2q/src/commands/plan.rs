@@ -1,7 +1,7 @@
 //! `hf2q plan`.
 
 use anyhow::Result;
-use hf2q_plan::{Cost, Passes, Plan, StepSize};
+use hf2q_plan::{Cache, Cost, PAGE, Passes, Plan, Span, StepSize};
 
 use crate::args::PlanArgs;
 use crate::{load, terminal};
@@ -35,7 +35,17 @@ pub(crate) fn run(args: &PlanArgs) -> Result<()> {
 
 fn summary(plan: &Plan, rows: usize, total: Cost) -> Result<()> {
     let r = &plan.recording;
-    let caches: usize = r.caches.iter().map(hf2q_plan::Cache::page_bytes).sum();
+    let pages = |c: &Cache| match r.groups[c.group.index()].span {
+        Span::Pages(n) => n as usize,
+        Span::All | Span::Last(_) => 0,
+    };
+    // Some layers have a second cache: of their last pages.
+    let (recent, all): (Vec<&Cache>, Vec<&Cache>) = r.caches.iter().partition(|c| pages(c) > 0);
+    let bytes = |n: usize| terminal::bytes(n as u64);
+    let fixed = match recent.iter().map(|c| pages(c) * c.page_bytes()).sum() {
+        0 => String::new(),
+        n => format!("; {} for the recent positions of a sequence ({} layers)", bytes(n), recent.len()),
+    };
     terminal::print_line(&format!(
         "\n{} operations in {} waves; a step of {rows} rows reads {} of weights, moves {} of activations, {} flop",
         r.ops.len(),
@@ -45,11 +55,10 @@ fn summary(plan: &Plan, rows: usize, total: Cost) -> Result<()> {
         terminal::count(total.flops),
     ))?;
     terminal::print_line(&format!(
-        "arena {}; cache {} for each {} positions ({} of {} layers own one)",
-        terminal::bytes(plan.arena(rows, 1).bytes as u64),
-        terminal::bytes(caches as u64),
-        hf2q_plan::PAGE,
-        r.caches.len(),
+        "arena {}; cache {} for each {PAGE} positions ({} of {} layers own one){fixed}",
+        bytes(plan.arena(rows, 1).bytes),
+        bytes(all.iter().map(|c| c.page_bytes()).sum()),
+        all.len(),
         r.ops.iter().filter(|o| o.op.kind() == "attention").count(),
     ))
 }

@@ -4,16 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use hf2q_cpu::CpuBackend;
 use hf2q_gguf::write_file;
 use hf2q_observe::{By, Entry, Line, Phase, PhaseProfile, Profile, Workload, profile};
 use hf2q_plan::{Backend, Cost, Passes, Plan, Roofline};
 use serde_json::{Value, json};
 
-use super::bench::{open, subject};
+use super::bench::{Subject, subject};
 use crate::args::ProfileArgs;
-use crate::{interrupt, memory, terminal};
+use crate::terminal::merged;
+use crate::{interrupt, memory, output, session, terminal};
 
 /// Memory that the speed of reading is measured with: more than most caches hold.
 const STREAM: u64 = 512 << 20;
@@ -26,16 +27,19 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     if args.prompt + args.decode == 0 {
         bail!("nothing to measure: --prompt and --decode are both 0");
     }
-    if let Some(file) = args.folded.as_deref().filter(|file| file.exists() && !args.force) {
-        bail!("{} exists already; --force replaces it", file.display());
+    if let Some(file) = &args.folded {
+        output::check("--folded", file, args.force)?;
     }
-    let (name, model) = subject(args.model.as_deref(), args.synthetic.as_deref())?;
+    let Subject { name, model, files } = subject(args.model.as_deref(), args.synthetic.as_deref())?;
+    if let Some(file) = &args.folded {
+        output::is_no_input("--folded", file, &files)?;
+    }
     let mut engine_args = args.engine.clone();
     engine_args.context = Some(engine_args.context.unwrap_or(0).max(work.context()));
     let backend = engine_args.backend()?;
     let plan = Arc::new(Plan::compile(model.record(&engine_args.kv)?, Passes::ALL));
     let sizes = engine_args.sizes(&model, 1)?;
-    let mut engine = open(&model, Arc::clone(&plan), (&backend, sizes))?;
+    let mut engine = session::open(&model, Arc::clone(&plan), (&backend, sizes))?;
     interrupt::install_once()?;
     let roofline = roofline(&backend)?;
     let profile = profile(&mut engine, (plan, roofline), work, &mut || !interrupt::pressed())?;
@@ -54,7 +58,7 @@ fn roofline(backend: &CpuBackend) -> Result<Roofline> {
 
 fn write_folded(file: &Path, profile: &Profile) -> Result<()> {
     let text: String = profile.phases.iter().map(PhaseProfile::folded).collect();
-    Ok(write_file(file, text.as_bytes())?)
+    Ok(interrupt::tidily(|| write_file(file, text.as_bytes()))?)
 }
 
 /// What was measured.
@@ -173,7 +177,7 @@ fn print_json(head: &Head<'_>, profile: &Profile) -> Result<()> {
         },
         "phases": profile.phases.iter().map(phase_json).collect::<Vec<_>>(),
     });
-    terminal::print_line(&serde_json::to_string_pretty(&json).context("the result is not JSON")?)
+    terminal::print_json(&json)
 }
 
 fn phase_json(phase: &PhaseProfile) -> Value {
@@ -191,21 +195,17 @@ fn phase_json(phase: &PhaseProfile) -> Value {
 }
 
 fn line_json(line: &Line) -> Value {
-    let mut json = json!({ "name": line.name, "calls": line.calls, "seconds": line.time.as_secs_f64() });
-    extend(&mut json, cost_json(&line.cost, line.bound));
-    extend(
-        &mut json,
-        json!({
-            "gigabytes_per_second": line.gigabytes(),
-            "gigaflops_per_second": line.gigaflops(),
-            "of_roofline": line.of_roofline(),
-        }),
-    );
-    json
+    let sums = json!({ "name": line.name, "calls": line.calls, "seconds": line.time.as_secs_f64() });
+    let rates = json!({
+        "gigabytes_per_second": line.gigabytes(),
+        "gigaflops_per_second": line.gigaflops(),
+        "of_roofline": line.of_roofline(),
+    });
+    merged([sums, cost_json(&line.cost, line.bound), rates])
 }
 
 fn entry_json(entry: &Entry) -> Value {
-    let mut json = json!({
+    let sums = json!({
         "op": entry.op,
         "preparation": entry.preparation,
         "kind": entry.kind,
@@ -213,8 +213,7 @@ fn entry_json(entry: &Entry) -> Value {
         "calls": entry.calls,
         "seconds": entry.time.as_secs_f64(),
     });
-    extend(&mut json, cost_json(&entry.cost, entry.bound));
-    json
+    merged([sums, cost_json(&entry.cost, entry.bound)])
 }
 
 fn cost_json(cost: &Cost, bound: Duration) -> Value {
@@ -226,10 +225,4 @@ fn cost_json(cost: &Cost, bound: Duration) -> Value {
         "quantized_flops": cost.quantized_flops,
         "bound_seconds": bound.as_secs_f64(),
     })
-}
-
-fn extend(json: &mut Value, more: Value) {
-    if let (Value::Object(json), Value::Object(more)) = (json, more) {
-        json.extend(more);
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use hf2q_engine::Engine;
-use hf2q_gguf::{Gguf, same_file, write_file};
+use hf2q_gguf::{Gguf, write_file};
 use hf2q_model::{Model, RecordOptions};
 use hf2q_observe::{CodecStats, Histogram, Steps, TensorStats, TraceStep, Tracer, trace};
 use hf2q_plan::{Passes, Plan};
@@ -14,8 +14,9 @@ use hf2q_quant::kv::Turbo;
 use hf2q_text::{Specials, Tokenizer};
 use serde_json::{Value, json};
 
+use super::texts;
 use crate::args::TraceArgs;
-use crate::{interrupt, load, memory, terminal};
+use crate::{interrupt, load, memory, output, session, terminal};
 
 pub(crate) fn run(args: &TraceArgs) -> Result<()> {
     let gguf = load::open(&args.model)?;
@@ -48,21 +49,15 @@ pub(crate) fn run(args: &TraceArgs) -> Result<()> {
     }
 }
 
-/// Known before the long work.
-fn check_output(args: &TraceArgs, output: &Path, gguf: &Gguf) -> Result<()> {
-    if let Some(input) = gguf.paths().iter().chain(&args.file).find(|input| same_file(input, output)) {
-        bail!("{} is read and cannot be the output; give another --output", input.display());
-    }
-    if output.exists() && !args.force {
-        bail!("{} exists already; --force replaces it", output.display());
-    }
-    Ok(())
+fn check_output(args: &TraceArgs, file: &Path, gguf: &Gguf) -> Result<()> {
+    output::is_no_input("--output", file, gguf.paths().iter().chain(&args.file))?;
+    output::check("--output", file, args.force)
 }
 
 fn prompt(args: &TraceArgs, gguf: &Gguf) -> Result<Vec<u32>> {
     let text = match (&args.prompt, &args.file) {
         (Some(text), _) => text.clone(),
-        (None, Some(file)) => std::fs::read_to_string(file).with_context(|| file.display().to_string())?,
+        (None, Some(file)) => texts::read(file)?,
         (None, None) => bail!("give --prompt or --file"),
     };
     let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
@@ -86,9 +81,8 @@ fn open(
     }
     let mut engine_args = args.engine.clone();
     engine_args.context = Some(engine_args.context.unwrap_or(0).max(needed));
-    let weights = model.weights_for(&plan.recording);
     let sizes = engine_args.sizes(model, 1)?;
-    Ok(Engine::open(&engine_args.backend()?, plan, weights, sizes)?)
+    session::open(model, plan, (&engine_args.backend()?, sizes))
 }
 
 /// All that is traced is held until it is written.
@@ -167,7 +161,7 @@ fn print_json(args: &TraceArgs, stats: &[TensorStats], traced: &[TraceStep]) -> 
         "histogram_borders": Histogram::borders(),
         "tensors": stats.iter().map(stats_json).collect::<Vec<_>>(),
     });
-    terminal::print_line(&serde_json::to_string_pretty(&json).context("the result is not JSON")?)
+    terminal::print_json(&json)
 }
 
 fn stats_json(s: &TensorStats) -> Value {

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
     let mut problems: Vec<String> = found.problems.iter().map(|p| terminal::safe(&p.to_string())).collect();
     problems.extend(text_problem(&gguf));
     if args.json {
-        terminal::print_line(&serde_json::to_string_pretty(&as_json(&gguf, args, &found, &problems))?)?;
+        terminal::print_json(&as_json(&gguf, args, &found, &problems))?;
     } else {
         print(&gguf, args, &found, &problems)?;
     }

@@ -78,5 +78,10 @@ fn a_plan_is_of_the_formats_that_are_asked_for() {
     let last =
         |kv: &str| place.run(&["plan", &model, "--kv", kv]).success().lines().last().unwrap().to_owned();
     assert_ne!(last("f32"), last("q8_0"));
+    // Exact recent positions take no memory for further tokens, and layers with two caches are no more layers.
+    let (alone, exact) = (last("tq4,recent:off"), last("tq4"));
+    assert!(alone.ends_with("positions (6 of 6 layers own one)"), "{alone}");
+    let recent = exact.strip_prefix(&alone).unwrap_or_else(|| panic!("{exact:?} after {alone:?}"));
+    assert_eq!(recent, "; 384.0 KiB for the recent positions of a sequence (6 layers)");
     place.run(&["plan", &model, "--kv", "tq9"]).failure(&["unknown format \"tq9\""]);
 }

@@ -69,6 +69,8 @@ fn mistakes_are_told_before_the_work() {
     for (args, parts) in [
         (&["-p", "0", "-n", "0"][..], &["nothing to measure"][..]),
         (&["--folded", "mine.txt"], &["mine.txt exists already", "--force"]),
+        (&["--folded", &model, "--force"], &["--folded", "is an input"]),
+        (&["--folded", "no/mine.txt"], &["there is no folder no"]),
         (&["--by", "colour"], &["--by", "op, kind, layer"]),
         (&["--top", "0"], &["--top"]),
         (&["--force"], &["--folded"]),

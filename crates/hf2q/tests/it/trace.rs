@@ -103,18 +103,15 @@ fn mistakes_leave_every_file_as_it_was() {
             &["--select", "\"*.q_prj\"", "L00.attn.q_proj"][..],
         ),
         (&["-p", PROMPT, "-s", "output", "-o", "mine"], &["mine exists already", "--force"]),
-        (&["-p", PROMPT, "-s", "output", "-o", &model, "--force"], &["cannot be the output"]),
-        (
-            &["-f", "text.txt", "-s", "output", "-o", "text.txt", "--force"],
-            &["text.txt", "cannot be the output"],
-        ),
+        (&["-p", PROMPT, "-s", "output", "-o", &model, "--force"], &["is an input"]),
+        (&["-f", "text.txt", "-s", "output", "-o", "text.txt", "--force"], &["text.txt", "is an input"]),
         (&["-f", "absent.txt", "-s", "output", "-o", "new"], &["absent.txt"]),
         (&["-p", PROMPT, "-s", "output"], &["--output"]),
         (&["-p", PROMPT, "-o", "new"], &["--select"]),
         (&[&["-p", PROMPT, "--steps", "4..2"], &output[..]].concat(), &["--steps", "4..2"]),
         (&[&["-p", PROMPT, "--steps", "7.."], &output[..]].concat(), &["no such steps"]),
         (&[&["-p", PROMPT, "--steps", "0..999999"], &output[..]].concat(), &["the model's context is"]),
-        (&["-p", PROMPT, "-s", "output", "-o", "no/such/folder"], &["no/such/folder"]),
+        (&["-p", PROMPT, "-s", "output", "-o", "no/such/folder"], &["there is no folder no/such"]),
         (&output, &["--prompt"]),
     ] {
         place.run(&[&["trace", &model], args].concat()).failure(parts);

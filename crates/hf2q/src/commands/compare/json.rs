@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Setup;
 use crate::args::CompareArgs;
+use crate::terminal::merged;
 
 pub(super) fn json(args: &CompareArgs, setup: &Setup, (found, failures): (&Comparison, &[Failure])) -> Value {
     let other = args.other.as_ref().unwrap_or(&args.model);
@@ -16,7 +17,7 @@ pub(super) fn json(args: &CompareArgs, setup: &Setup, (found, failures): (&Compa
             let failed = |f: &&Failure| f.name == c.measured.name;
             let failed: Vec<Value> = failures.iter().filter(failed).map(failure).collect();
             let about = json!({ "model": other.display().to_string(), "kv": kv.to_string() });
-            merged(about, merged(side(&c.measured), merged(compared(c), json!({ "failed": failed }))))
+            merged([about, side(&c.measured), compared(c), json!({ "failed": failed })])
         })
         .collect();
     let about = json!({ "model": args.model.display().to_string(), "kv": args.a_kv.to_string() });
@@ -26,17 +27,9 @@ pub(super) fn json(args: &CompareArgs, setup: &Setup, (found, failures): (&Compa
         "chunks": found.chunks,
         "tokens": found.reference.likelihood.tokens,
         "ok": failures.is_empty(),
-        "reference": merged(about, side(&found.reference)),
+        "reference": merged([about, side(&found.reference)]),
         "candidates": candidates,
     })
-}
-
-/// The members of both objects.
-fn merged(mut a: Value, b: Value) -> Value {
-    if let (Some(a), Value::Object(b)) = (a.as_object_mut(), b) {
-        a.extend(b);
-    }
-    a
 }
 
 fn side(side: &Measured) -> Value {

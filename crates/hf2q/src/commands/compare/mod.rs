@@ -3,22 +3,23 @@
 mod json;
 mod print;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
-use hf2q_engine::{CacheOptions, Engine, EngineOptions, WindowPolicy};
-use hf2q_gguf::{Gguf, same_file};
+use anyhow::{Result, bail};
+use hf2q_engine::{CacheOptions, EngineOptions, WindowPolicy};
+use hf2q_gguf::Gguf;
 use hf2q_model::{Model, RecordOptions};
 use hf2q_observe::report::{Page, html};
 use hf2q_observe::{Comparer, Comparison, Failure, Likelihood, Side, Thresholds};
 use hf2q_plan::{Backend, Passes, Plan};
 use hf2q_text::{Specials, Tokenizer};
 
-use super::imatrix::{Progress, start_of_text};
+use super::texts::{self, start_of_text};
 use crate::args::{CompareArgs, EngineArgs};
-use crate::{interrupt, load, terminal};
+use crate::progress::Progress;
+use crate::{interrupt, load, output, session, terminal};
 
 /// Chunk where the models have a longer context.
 const CONTEXT: usize = 2048;
@@ -33,7 +34,8 @@ const LOGIT_ROWS: usize = 64;
 /// What is compared, and how it is read.
 struct Setup {
     tokenizer: Tokenizer,
-    models: [Option<Model>; 2],
+    model: Model,
+    other: Option<Model>,
     context: usize,
     greedy: usize,
     candidates: Vec<RecordOptions>,
@@ -44,7 +46,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
     let a = load::open(&args.model)?;
     let b = args.other.as_deref().map(load::open).transpose()?;
     check_page(args, &a, b.as_ref())?;
-    let text = std::fs::read_to_string(&args.text).with_context(|| args.text.display().to_string())?;
+    let text = texts::read(&args.text)?;
     let setup = Setup::new(args, &a, b.as_ref())?;
     let ids = setup.tokenizer.encode_prompt(text.strip_suffix('\n').unwrap_or(&text), Specials::AsText);
     let chunks: Vec<&[u32]> =
@@ -69,11 +71,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<()> {
         interrupt::tidily(|| hf2q_gguf::write_file(page, page_text.as_bytes()))?;
     }
     if args.json {
-        terminal::print_line(&serde_json::to_string_pretty(&json::json(
-            args,
-            &setup,
-            (&comparison, &failures),
-        ))?)?;
+        terminal::print_json(&json::json(args, &setup, (&comparison, &failures)))?;
     } else {
         print::print(args, &setup, &comparison)?;
     }
@@ -94,24 +92,11 @@ fn thresholds(args: &CompareArgs) -> Thresholds {
     }
 }
 
-/// Said before the work, not after it.
 fn check_page(args: &CompareArgs, a: &Gguf, b: Option<&Gguf>) -> Result<()> {
     let Some(page) = &args.html else { return Ok(()) };
     let inputs = a.paths().iter().chain(b.into_iter().flat_map(Gguf::paths)).chain([&args.text]);
-    if inputs.into_iter().any(|input: &PathBuf| same_file(input, page)) {
-        bail!("--html {} is an input; choose another name", page.display());
-    }
-    if page.exists() && !page.is_file() {
-        bail!("--html {} is no file that could be replaced", page.display());
-    }
-    if page.exists() && !args.force {
-        bail!("{} exists already; --force replaces it", page.display());
-    }
-    let folder = page.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !folder.is_dir() {
-        bail!("--html {}: there is no folder {}", page.display(), folder.display());
-    }
-    Ok(())
+    output::is_no_input("--html", page, inputs)?;
+    output::check("--html", page, args.force)
 }
 
 impl Setup {
@@ -120,11 +105,12 @@ impl Setup {
             bail!("there is nothing to compare: give a second model, --b-kv, --b-threads or --b-isa");
         }
         let tokenizer = Tokenizer::from_metadata(a.metadata())?;
-        let models = [Some(load::model(a)?), b.map(load::model).transpose()?];
+        let (model, other) = (load::model(a)?, b.map(load::model).transpose()?);
         if let Some(b) = b {
             same_tokens(&tokenizer, &Tokenizer::from_metadata(b.metadata())?)?;
         }
-        let contexts = models.iter().flatten().map(|m| m.config().context_length);
+        let contexts =
+            [Some(&model), other.as_ref()].into_iter().flatten().map(|m| m.config().context_length);
         let context = args.context.unwrap_or_else(|| contexts.fold(CONTEXT, usize::min));
         let (half, room) = (context / 2, context - context / 2);
         let greedy = args.greedy.unwrap_or(GREEDY.min(room));
@@ -134,12 +120,11 @@ impl Setup {
             );
         }
         let candidates = if args.b_kv.is_empty() { vec![args.a_kv] } else { args.b_kv.clone() };
-        Ok(Self { tokenizer, models, context, greedy, candidates })
+        Ok(Self { tokenizer, model, other, context, greedy, candidates })
     }
 
     fn comparer(&self, args: &CompareArgs) -> Result<Comparer> {
-        let [Some(a), b] = &self.models else { bail!("a model is always there") };
-        let one = |threads, kv, isa| EngineArgs {
+        let engine_args = |threads, kv, isa| EngineArgs {
             threads,
             context: Some(self.context),
             chunk: args.chunk,
@@ -147,16 +132,15 @@ impl Setup {
             isa,
         };
         let name = format!("{}, cache {}", file_name(&args.model), args.a_kv);
-        let reference = one(args.a_threads, args.a_kv, args.a_isa);
-        let reference = side(name, a, (&reference, &reference.backend()?))?;
-        let candidate = |args_b: &EngineArgs| one(args_b.threads, args_b.kv, args_b.isa);
-        let shared = one(args.b_threads, args.a_kv, args.b_isa);
-        let backend = shared.backend()?;
-        let sides = self.candidates.iter().map(|&kv| {
-            let engine = EngineArgs { kv, ..candidate(&shared) };
-            side(candidate_name(args, kv), b.as_ref().unwrap_or(a), (&engine, &backend))
+        let reference = engine_args(args.a_threads, args.a_kv, args.a_isa);
+        let reference = side(name, &self.model, (&reference, &reference.backend()?))?;
+        // All candidates share the threads of one backend.
+        let backend = engine_args(args.b_threads, args.a_kv, args.b_isa).backend()?;
+        let candidates = self.candidates.iter().map(|&kv| {
+            let engine = engine_args(args.b_threads, kv, args.b_isa);
+            side(candidate_name(args, kv), self.other.as_ref().unwrap_or(&self.model), (&engine, &backend))
         });
-        Ok(Comparer::new(reference, sides.collect::<Result<_>>()?)?)
+        Ok(Comparer::new(reference, candidates.collect::<Result<_>>()?)?)
     }
 }
 
@@ -175,16 +159,13 @@ fn file_name(path: &Path) -> String {
     terminal::safe(&name)
 }
 
-/// Opens a program. Weights are views of the mapped file.
 fn side(name: String, model: &Model, (args, backend): (&EngineArgs, &dyn Backend)) -> Result<Side> {
-    let recording = model.record(&args.kv)?;
-    let weights = model.weights_for(&recording);
-    let plan = Arc::new(Plan::compile(recording, Passes::ALL));
+    let plan = Arc::new(Plan::compile(model.record(&args.kv)?, Passes::ALL));
     let logit_rows = (LOGITS / plan.recording.logits.width.max(1)).clamp(1, LOGIT_ROWS);
     // The end of a chunk's first half, where greedy runs begin, and its own end.
     let cache = CacheOptions { windows: WindowPolicy::Drop { ends: 2 }, ..CacheOptions::default() };
     let sizes = EngineOptions { cache, ..args.sizes(model, logit_rows)? };
-    let engine = Engine::open(backend, Arc::clone(&plan), weights, sizes)?;
+    let engine = session::open(model, Arc::clone(&plan), (backend, sizes))?;
     Ok(Side { name, engine, plan })
 }
 
@@ -221,12 +202,12 @@ fn read(args: &CompareArgs, setup: &Setup, mut comparer: Comparer, chunks: &[&[u
             whole = comparer.greedy((chunk, bos), run, go_on)?;
         }
         if !whole {
-            progress.bar.finish_and_clear();
+            progress.clear();
             bail!("stopped after {i} of {} chunks", chunks.len());
         }
         progress.advance(chunk.len(), &Likelihood::default());
     }
-    progress.bar.finish_and_clear();
+    progress.clear();
     Ok(comparer.finish())
 }
 

@@ -31,16 +31,8 @@ pub(super) fn table(q: &Question, candidates: &[Candidate], given: bool) -> Resu
     let mut header: Vec<String> = vec!["--kv".into(), "per token".into()];
     header.extend(groups.iter().map(|g| g.name.clone()));
     header.extend(["caches", "activations", "in all", "fits", "longest context"].map(str::to_owned));
-    let rows: Vec<Vec<String>> = candidates.iter().map(|c| cells(c, &groups)).collect();
-    let width = |c: usize| rows.iter().chain([&header]).map(|r| r[c].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..header.len()).map(width).collect();
-    for row in [&header].into_iter().chain(&rows) {
-        let cells = row.iter().zip(&widths).enumerate().map(|(i, (text, &width))| match i {
-            0 => format!("{text:<width$}"),
-            _ => format!("{text:>width$}"),
-        });
-        terminal::print_line(cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
+    let rows = candidates.iter().map(|c| cells(c, &groups));
+    terminal::print_table(&std::iter::once(header).chain(rows).collect::<Vec<_>>(), 1)?;
     terminal::print_line("")
 }
 
@@ -81,7 +73,7 @@ pub(super) fn json(q: &Question, candidates: &[Candidate]) -> Result<()> {
         "candidates": candidates.iter().map(|c| candidate(q, c)).collect::<Vec<_>>(),
         "best": best,
     });
-    terminal::print_line(&serde_json::to_string_pretty(&text)?)
+    terminal::print_json(&text)
 }
 
 fn candidate(q: &Question, c: &Candidate) -> serde_json::Value {

@@ -28,7 +28,7 @@ pub(super) fn get(args: &GetArgs) -> Result<()> {
         };
         let object: serde_json::Map<String, serde_json::Value> =
             chosen.into_iter().map(|(k, v)| (k.to_owned(), inspect::value_json(v))).collect();
-        return terminal::print_line(&serde_json::to_string_pretty(&object)?);
+        return terminal::print_json(&object.into());
     }
     if args.keys.is_empty() {
         return list(metadata);
