@@ -45,7 +45,7 @@ pub enum ObserveError {
     Logits {
         /// What was computed.
         name: String,
-        /// Position of the row in its chunk.
+        /// Tokens that were read before them.
         position: usize,
     },
     /// Traced tensors that make no file.

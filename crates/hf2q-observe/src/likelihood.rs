@@ -43,11 +43,12 @@ impl Likelihood {
         self.sum / self.tokens.max(1) as f64
     }
 
-    /// Standard error of the mean, if tokens were independent; `None` for fewer than two.
+    /// Standard error of the mean, if tokens were independent; `None` for fewer than two, NaN if a likelihood is not
+    /// finite.
     pub fn mean_error(&self) -> Option<f64> {
         let n = self.tokens as f64;
         let variance = self.squares / n - self.mean() * self.mean();
-        (self.tokens > 1).then(|| (variance.max(0.0) / (n - 1.0)).sqrt())
+        (self.tokens > 1).then(|| (variance.clamp(0.0, f64::INFINITY) / (n - 1.0)).sqrt())
     }
 
     /// The exponential of the mean.
@@ -107,6 +108,16 @@ mod tests {
         assert_eq!(sure.tokens, 2);
         // Mean 50, deviation 50, over the root of one.
         assert!((sure.error().unwrap() / sure.perplexity() - 50.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn what_is_not_finite_has_no_error() {
+        for bad in [f64::INFINITY, f64::NAN] {
+            let mut l = Likelihood::default();
+            l.push(bad);
+            l.push(1.0);
+            assert!(l.mean_error().unwrap().is_nan() && !l.perplexity().is_finite(), "{l:?}");
+        }
     }
 
     #[test]

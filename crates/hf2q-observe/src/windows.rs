@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use hf2q_engine::{Engine, LogitRows, SequenceId, Work};
 
-use crate::chunk::first_error;
+use crate::chunk::{in_sequence, steps};
 use crate::error::ObserveError;
 use crate::likelihood::Likelihood;
 
@@ -50,9 +50,7 @@ pub fn read_window(
     let given: Vec<u32> = bos.into_iter().chain(tokens.iter().copied()).collect();
     // Each row predicts the token after it.
     let first = (skipped + usize::from(bos.is_some())).saturating_sub(1);
-    let sequence = engine.add_sequence()?;
-    let result = read(engine, sequence, (&given, first), go_on);
-    first_error(result, engine.remove_sequence(sequence))
+    in_sequence(engine, &[], |engine, sequence, _| read(engine, sequence, (&given, first), go_on))
 }
 
 fn read(
@@ -64,20 +62,15 @@ fn read(
     let options = engine.options();
     let mut likelihood = Likelihood::default();
     let end = given.len().saturating_sub(1);
-    let mut at = 0;
-    while at < end {
+    for (step, logits) in steps(end, first, (options.rows, options.logit_rows)) {
         if !go_on() {
             return Ok(None);
         }
-        let (to, logits) = match at < first {
-            true => ((at + options.rows).min(first).min(end), LogitRows::None),
-            false => ((at + options.logit_rows).min(end), LogitRows::All),
-        };
-        let out = engine.step(&[Work { sequence, tokens: &given[at..to], logits }], None)?;
+        let targets = &given[step.start + 1..=step.end];
+        let out = engine.step(&[Work { sequence, tokens: &given[step], logits }], None)?;
         if logits == LogitRows::All {
-            likelihood.add(out, &given[at + 1..=to]);
+            likelihood.add(out, targets);
         }
-        at = to;
     }
     Ok(Some(likelihood))
 }

@@ -18,11 +18,12 @@ pub(super) struct Row {
 /// How far a row is from the one it is measured by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Distance {
-    /// Kullback-Leibler divergence, in nats; infinite if a logit is not finite.
+    /// Kullback-Leibler divergence, in nats; infinite if a logit is NaN or `+∞`, or a token that the other row takes for
+    /// possible is impossible.
     pub(super) kl: f64,
     /// Whether the most likely token is the same.
     pub(super) same_best: bool,
-    /// Negative log-likelihood of the token that follows, in nats; infinite if a logit is not finite.
+    /// Negative log-likelihood of the token that follows, in nats; infinite likewise.
     pub(super) nll: f64,
 }
 

@@ -8,6 +8,9 @@ mod side;
 mod summary;
 mod thresholds;
 
+use hf2q_engine::LogitRows;
+
+use crate::chunk::{begun, steps};
 use crate::error::ObserveError;
 use crate::likelihood::Likelihood;
 use attended::Cosines;
@@ -75,14 +78,9 @@ impl Comparer {
     /// The chunk does not fit a context, a backend fails, or the reference's logits are not finite.
     pub fn chunk(&mut self, ids: &[u32], bos: Option<u32>, go_on: GoOn<'_>) -> Result<bool, ObserveError> {
         self.context = self.context.max(ids.len());
-        let mut ids = ids.to_vec();
-        if let (Some(first), Some(bos)) = (ids.first_mut(), bos) {
-            *first = bos;
-        }
-        for side in self.sides() {
-            side.start()?;
-        }
-        let result = self.read(&ids, go_on);
+        // What an earlier failure left is given up.
+        self.sides().try_for_each(Opened::end)?;
+        let result = self.read(&begun(ids, bos), go_on);
         let ended = self.sides().try_for_each(Opened::end);
         let whole = result?;
         ended?;
@@ -106,27 +104,20 @@ impl Comparer {
         // The last token is predicted, not given.
         let end = ids.len().saturating_sub(1);
         let half = (ids.len() / 2).min(end);
-        let mut at = 0;
-        while at < half {
-            let to = (at + self.sizes.0).min(half);
+        for (step, logits) in steps(end, half, self.sizes) {
             if !go_on() {
                 return Ok(false);
+            }
+            if logits == LogitRows::All {
+                self.score(step.start, &ids[step.start..=step.end])?;
+                continue;
             }
             for side in self.sides() {
-                side.add(&ids[at..to])?;
+                side.add(&ids[step.clone()])?;
+                if step.end == half {
+                    side.remember()?;
+                }
             }
-            at = to;
-        }
-        for side in self.sides().filter(|_| half > 0) {
-            side.remember()?;
-        }
-        while at < end {
-            let to = (at + self.sizes.1).min(end);
-            if !go_on() {
-                return Ok(false);
-            }
-            self.score(at, &ids[at..=to])?;
-            at = to;
         }
         Ok(true)
     }

@@ -50,13 +50,7 @@ impl Opened {
         self.layers.iter().map(|l| l.width).collect()
     }
 
-    /// Begins a sequence; one that an earlier failure left is given up.
-    pub(super) fn start(&mut self) -> Result<(), ObserveError> {
-        self.end()?;
-        self.sequence = Some(self.engine.add_sequence()?);
-        Ok(())
-    }
-
+    /// Ends the sequence; the next step begins another one.
     pub(super) fn end(&mut self) -> Result<(), ObserveError> {
         match self.sequence.take() {
             Some(sequence) => Ok(self.engine.remove_sequence(sequence)?),
@@ -66,10 +60,8 @@ impl Opened {
 
     /// Greedy runs can go on from here after the sequence has gone further.
     pub(super) fn remember(&mut self) -> Result<(), ObserveError> {
-        match self.sequence {
-            Some(sequence) => Ok(self.engine.remember(sequence)?),
-            None => Ok(()),
-        }
+        let sequence = self.sequence()?;
+        Ok(self.engine.remember(sequence)?)
     }
 
     /// Computes tokens whose logits nobody wants.

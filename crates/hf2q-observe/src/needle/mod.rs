@@ -6,10 +6,11 @@
 
 mod text;
 
-use hf2q_engine::{Engine, LogitRows};
+use hf2q_engine::{Engine, LogitRows, SequenceId};
 
+use crate::chunk::in_sequence;
 use crate::error::ObserveError;
-use crate::likelihood::Likelihood;
+use crate::likelihood::{Likelihood, best};
 use text::{Draws, facts, filler};
 pub use text::{Fact, MOST_FACTS};
 
@@ -133,17 +134,21 @@ impl Haystack {
         let Some(first) = self.questions.first() else { return Ok(Some(Vec::new())) };
         let shared = &first.tokens[..self.shared];
         if !shared.is_empty() {
-            let (sequence, held) = engine.add_sequence_with_prefix(shared)?;
-            engine.extend(sequence, &shared[held..], LogitRows::None, |_| go_on())?;
-            engine.remember(sequence)?;
-            engine.remove_sequence(sequence)?;
+            in_sequence(engine, shared, |engine, sequence, held| {
+                engine.extend(sequence, &shared[held..], LogitRows::None, |_| go_on())?;
+                Ok(engine.remember(sequence)?)
+            })?;
         }
         let mut answers = Vec::new();
         for question in &self.questions {
             if !go_on() {
                 return Ok(None);
             }
-            let Some(answer) = question.ask(engine, go_on)? else { return Ok(None) };
+            let given = &question.tokens[..question.answer];
+            let answer = in_sequence(engine, given, |engine, sequence, held| {
+                question.ask(engine, sequence, held, go_on)
+            })?;
+            let Some(answer) = answer else { return Ok(None) };
             answers.push(answer);
         }
         Ok(Some(answers))
@@ -151,14 +156,15 @@ impl Haystack {
 }
 
 impl Question {
-    /// The answer is read as a text: as long as each of its tokens is the most likely one, the model would have said it.
+    /// The answer, in a sequence that holds a part of the question, is read as a text: as long as each of its tokens is the most likely one, the model would have said it.
     fn ask(
         &self,
         engine: &mut Engine,
+        sequence: SequenceId,
+        held: usize,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Answer>, ObserveError> {
         let (given, answer) = self.tokens.split_at(self.answer);
-        let (sequence, held) = engine.add_sequence_with_prefix(given)?;
         let mut go = true;
         engine.extend(sequence, &given[held..given.len() - 1], LogitRows::None, |_| {
             go = go_on();
@@ -173,12 +179,11 @@ impl Question {
             engine.extend(sequence, rows, LogitRows::All, |logits| {
                 if let Some(&token) = wanted.next() {
                     likelihood.add(logits, &[token]);
-                    exact &= crate::likelihood::best(logits) == token as usize;
+                    exact &= best(logits) == token as usize;
                 }
                 true
             })?;
         }
-        engine.remove_sequence(sequence)?;
         Ok(go.then(|| Answer { exact, mean_log_likelihood: -likelihood.mean() }))
     }
 }

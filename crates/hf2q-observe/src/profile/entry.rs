@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use hf2q_plan::{Cost, KvFormat, NamedOp, Op, Recording, TensorId};
+use hf2q_plan::{Cache, Cost, KvFormat, NamedOp, Op, Recording, TensorId};
 
 /// What one operation took in all steps of a phase.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ fn kind(recording: &Recording, op: &Op) -> String {
     }
 }
 
-fn formats(cache: &hf2q_plan::Cache) -> String {
+fn formats(cache: &Cache) -> String {
     let (k, v): (KvFormat, KvFormat) = (cache.k_format, cache.v_format);
     if k == v { k.name().to_owned() } else { format!("k={},v={}", k.name(), v.name()) }
 }

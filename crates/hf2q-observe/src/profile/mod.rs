@@ -3,7 +3,7 @@
 mod entry;
 mod measure;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,8 +89,10 @@ pub struct Profiler {
     plan: Arc<Plan>,
     roofline: Roofline,
     size: StepSize,
+    /// By place in the plan and preparation.
     sums: BTreeMap<(usize, Option<&'static str>), Entry>,
-    ops: std::collections::HashMap<String, usize>,
+    /// Places of operations in the plan, by name.
+    ops: HashMap<String, usize>,
 }
 
 impl Profiler {

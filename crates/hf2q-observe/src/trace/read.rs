@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
-use hf2q_engine::{Engine, LogitRows, Work};
+use hf2q_engine::{Engine, LogitRows, SequenceId, Work};
 
 use super::{Steps, Tracer};
+use crate::chunk::in_sequence;
 use crate::error::ObserveError;
+use crate::likelihood::best;
 
 /// A step that was traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,9 +32,17 @@ pub fn trace(
     (prompt, steps): (&[u32], &Steps),
     go_on: &mut dyn FnMut() -> bool,
 ) -> Result<Option<Vec<TraceStep>>, ObserveError> {
+    in_sequence(engine, &[], |engine, sequence, _| read(engine, sequence, (tracer, prompt, steps), go_on))
+}
+
+fn read(
+    engine: &mut Engine,
+    sequence: SequenceId,
+    (tracer, prompt, steps): (&mut Tracer, &[u32], &Steps),
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<Vec<TraceStep>>, ObserveError> {
     let rows = engine.options().rows;
     let chunks = prompt.len().div_ceil(rows);
-    let sequence = engine.add_sequence()?;
     let mut traced = Vec::new();
     let mut next = 0;
     for step in 0..steps.count(chunks) {
@@ -51,7 +61,7 @@ pub fn trace(
             true => engine.step(&[work], Some(tracer))?,
             false => engine.step(&[work], None)?,
         };
-        next = most_likely(logits);
+        next = u32::try_from(best(logits)).unwrap_or(0);
         if let Some(op) = &tracer.hidden {
             return Err(ObserveError::Hidden { op: op.clone() });
         }
@@ -59,19 +69,7 @@ pub fn trace(
             traced.push(TraceStep { step, first, tokens });
         }
     }
-    engine.remove_sequence(sequence)?;
     Ok(Some(traced))
-}
-
-/// The index of the largest value; of several the first.
-fn most_likely(logits: &[f32]) -> u32 {
-    let mut best = (0, f32::NEG_INFINITY);
-    for (i, &logit) in (0..).zip(logits) {
-        if logit > best.1 {
-            best = (i, logit);
-        }
-    }
-    best.0
 }
 
 /// Tokens and positions of steps, as JSON.

@@ -105,4 +105,7 @@ fn mistakes_and_an_early_end() {
     let mut tracer = Tracer::new(plan, &["output"]).unwrap();
     let read = trace(&mut engine, &mut tracer, (&tokens(PROMPT), &Steps::all()), &mut || false);
     assert!(read.unwrap().is_none() && tracer.traced().is_empty());
+    // The engine's only sequence is free again.
+    let read = trace(&mut engine, &mut tracer, (&tokens(PROMPT), &Steps::all()), &mut || true);
+    assert_eq!(read.unwrap().map(|steps| steps.len()), Some(PROMPT.div_ceil(16)));
 }
