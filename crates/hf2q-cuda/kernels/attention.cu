@@ -12,6 +12,8 @@
 #define PARTS 4
 #define THREADS 256
 #define DIMS 2
+// Weight of a key that a query does not see: -0, which no exponential is.
+#define UNSEEN 0x80000000u
 
 // Where keys and values are read: `SourceArgs` of attention.rs.
 struct Source {
@@ -218,27 +220,28 @@ __device__ __forceinline__ void softmax(const Step &step, const Attention &args,
         u32 position = query < t.queries() ? step.position(t.row + t.row_of(query)) : 0;
         u32 low = first_seen(position, args.window);
         float x[2], before = s.largest[query], largest = before;
+        bool seen[2];
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             u32 key = lane + 32 * j, at = page * PAGE + key;
             float sum = s.p[query * PAGE + key];
             sum *= args.scale;
             if (args.softcap != 0.0f) sum = soft_cap_of(sum, args.softcap);
-            bool seen = query < t.queries() && at >= low && at <= position;
-            x[j] = seen ? sum : -INFINITE;
+            seen[j] = query < t.queries() && at >= low && at <= position;
+            x[j] = seen[j] ? sum : -INFINITE;
             largest = fmaxf(largest, x[j]);
         }
         largest = warp_max(largest);
-        bool none = largest == -INFINITE;
         float total = 0.0f;
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            float p = none || x[j] == -INFINITE ? 0.0f : exp_of(x[j] - largest);
-            s.p[query * PAGE + lane + 32 * j] = p;
+            // A score that is no number stays none, also where no other is larger than nothing.
+            float p = x[j] == -INFINITE ? 0.0f : exp_of(x[j] - largest);
+            s.p[query * PAGE + lane + 32 * j] = seen[j] ? p : __uint_as_float(UNSEEN);
             total += p;
         }
         total = warp_sum(total);
-        float factor = none ? 1.0f : exp_of(before - largest);
+        float factor = largest == -INFINITE ? 1.0f : exp_of(before - largest);
         if (lane == 0) {
             s.factor[query] = factor;
             s.largest[query] = largest;
@@ -365,7 +368,9 @@ __device__ __forceinline__ void formed_scores(const Attention &args, const Cache
     }
 }
 
-// Adds the weighted values of a page.
+// Adds the weighted values of a page. MIXED: some queries do not see keys that others see, whose values may be no numbers, so
+// they are left out; else what is not seen is zero.
+template <bool MIXED>
 __device__ __forceinline__ void values(const Cache &cache, const Tile &t, const Shared &s, float (&sums)[QUERIES][DIMS]) {
     u32 groups = cache.groups(), each = tile_keys(groups);
 #pragma unroll
@@ -385,14 +390,14 @@ __device__ __forceinline__ void values(const Cache &cache, const Tile &t, const 
                 }
 #pragma unroll
             for (int i = 0; i < QUERIES; i++) {
-                float4 p = *(const float4 *)(s.p + i * PAGE + first + k);
+                float4 four = *(const float4 *)(s.p + i * PAGE + first + k);
+                float p[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
                 for (int j = 0; j < DIMS; j++) {
                     if (j * THREADS >= groups * 32) continue;
-                    float sum = __fmaf_rn(p.x, v[0][j], sums[i][j]);
-                    sum = __fmaf_rn(p.y, v[1][j], sum);
-                    sum = __fmaf_rn(p.z, v[2][j], sum);
-                    sums[i][j] = __fmaf_rn(p.w, v[3][j], sum);
+#pragma unroll
+                    for (int n = 0; n < 4; n++)
+                        if (!MIXED || __float_as_uint(p[n]) != UNSEEN) sums[i][j] = __fmaf_rn(p[n], v[n][j], sums[i][j]);
                 }
             }
         }
@@ -404,9 +409,15 @@ __device__ __forceinline__ void values(const Cache &cache, const Tile &t, const 
 __device__ __forceinline__ void join_factors(float before, float next, float &a, float &b) {
     float largest = fmaxf(before, next);
     a = before == -INFINITE ? 0.0f : exp_of(before - largest);
-    b = exp_of(next - largest);
+    b = next == -INFINITE ? 0.0f : exp_of(next - largest);
 }
 __device__ __forceinline__ float joined(float before, float a, float next, float b) { return __fmaf_rn(before, a, next * b); }
+
+// Whether one of the rows sees a key of a page that another does not.
+__device__ __forceinline__ bool is_mixed(const Attention &args, const Tile &t, u32 page) {
+    u32 low = first_seen(t.high - 1, args.window), high = t.high - t.rows + 1;
+    return t.rows > 1 && (page * PAGE < low || (page + 1) * PAGE > high);
+}
 
 // Pages `first` to `last` of a source, from nothing.
 __device__ __forceinline__ void
@@ -424,7 +435,8 @@ span(const Step &step, const Attention &args, const Source &from, const Tile &t,
         if (from.cache.keys.words) scores(from.cache, t, s);
         else formed_scores(args, from.cache, t, s, page);
         softmax(step, args, t, s, page);
-        values(from.cache, t, s, sums);
+        if (is_mixed(args, t, page)) values<true>(from.cache, t, s, sums);
+        else values<false>(from.cache, t, s, sums);
     }
 }
 
@@ -445,11 +457,14 @@ __device__ __forceinline__ void write(const Attention &args, float *sums, float 
     for (u32 d = threadIdx.x; d < n; d += blockDim.x) out[d] = sums[d] * inverse;
 }
 
+// Whether a query sees nothing of a span. Where a score is no number, the sum of exponentials is none.
+__device__ __forceinline__ bool is_empty(const Shared &s, u32 q) { return s.largest[q] == -INFINITE && s.total[q] == 0.0f; }
+
 // Joins a span with those before.
 __device__ __forceinline__ void join_all(const Shared &s, u32 width, float (&sums)[QUERIES][DIMS]) {
 #pragma unroll
     for (int q = 0; q < QUERIES; q++) {
-        if (s.largest[q] == -INFINITE) continue;
+        if (is_empty(s, q)) continue;
         float a, b;
         join_factors(s.all_largest[q], s.largest[q], a, b);
 #pragma unroll
@@ -460,7 +475,7 @@ __device__ __forceinline__ void join_all(const Shared &s, u32 width, float (&sum
     }
     __syncthreads();
     u32 q = threadIdx.x;
-    if (q < QUERIES && s.largest[q] != -INFINITE) {
+    if (q < QUERIES && !is_empty(s, q)) {
         float a, b;
         join_factors(s.all_largest[q], s.largest[q], a, b);
         s.all_total[q] = joined(s.all_total[q], a, s.total[q], b);
