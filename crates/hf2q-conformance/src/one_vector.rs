@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use hf2q_plan::{
-    AttentionParams, Backend, FormedKeys, KvFormat, KvVector, Pairing, Passes, Plan, RopeParams, RowKind,
+    AttentionParams, Backend, Cut, FormedKeys, KvFormat, KvVector, Pairing, Passes, Plan, RopeParams, RowKind,
 };
 use hf2q_quant::half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use hf2q_quant::kv::{INT8_BLOCK, encode_int8, rotate_back};
@@ -35,7 +35,8 @@ pub fn check(backend: &dyn Backend) -> Report {
         for (i, head_dim) in KvFormat::TURBO_HEADS.into_iter().enumerate() {
             let pairing = if i % 2 == 0 { Pairing::Halves } else { Pairing::Adjacent };
             let window = if i < 2 { Some(90) } else { None };
-            let form = Form { vector: KvVector { format, head_dim, unit: false }, pairing, window };
+            let form =
+                Form { vector: KvVector { format, head_dim, unit: false, cut: None }, pairing, window };
             let outcome = match compare(backend, form) {
                 Ok(outcome) => outcome,
                 Err(error) => Outcome::Failed { why: error.to_string() },
@@ -91,13 +92,15 @@ fn record(form: Form, one: bool) -> Result<Built, ConformanceError> {
     let group = b.r.group("g", form.window);
     let cache = if one {
         let v = b.rows("v", KV_HEADS * head_dim, &stored);
-        let keys = FormedKeys { weight: Some(b.vector("norm", &weights)), rope };
+        let keys = FormedKeys { weight: Some(b.vector("norm", &weights)), rope, pairs: pairs / 4 };
         let cache = b.r.value_cache(group, KV_HEADS, head_dim, (form.vector.format, keys));
         b.r.value_store("store", v, cache);
         cache
     } else {
         let mut values = stored;
-        values.chunks_exact_mut(head_dim).for_each(|x| decode(form.vector, x));
+        let keys = FormedKeys { weight: None, rope, pairs: pairs / 4 };
+        let cut = keys.cut(form.vector.format, head_dim);
+        values.chunks_exact_mut(head_dim).for_each(|x| decode((form.vector, cut), x));
         let keys: Vec<f32> = values.iter().zip(weights.iter().cycle()).map(|(v, w)| v * w).collect();
         let k = b.rows("k", KV_HEADS * head_dim, &keys);
         let v = b.rows("v", KV_HEADS * head_dim, &values);
@@ -112,7 +115,13 @@ fn record(form: Form, one: bool) -> Result<Built, ConformanceError> {
 }
 
 /// What a format makes of a vector.
-fn decode(vector: KvVector, x: &mut [f32]) {
+fn decode((vector, cut): (KvVector, Option<Cut>), x: &mut [f32]) {
+    if let Some(cut) = cut {
+        let mut sorted = vec![0.0; x.len()];
+        cut.sort(x, &mut sorted);
+        decode((KvVector { cut: Some(cut.block), ..vector }, None), &mut sorted);
+        return cut.unsort(&sorted, x);
+    }
     match (vector.format, vector.format.turbo()) {
         (_, Some(turbo)) => {
             for x in x.chunks_exact_mut(vector.block().unwrap_or(vector.head_dim)) {

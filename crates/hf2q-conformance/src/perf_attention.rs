@@ -164,7 +164,7 @@ fn record(o: &AttentionOptions, stored: Stored) -> Result<Built, ConformanceErro
                 cache
             }
             Stored::One(format) => {
-                let keys = FormedKeys { weight, rope };
+                let keys = FormedKeys { weight, rope, pairs: pairs / 4 };
                 let cache = b.r.value_cache(group, o.kv_heads, o.head_dim, (format, keys));
                 b.r.value_store("store", v, cache);
                 cache

@@ -204,7 +204,7 @@ mod tests {
         for format in KvFormat::ALL {
             for (head_dim, unit) in KvFormat::TURBO_HEADS.into_iter().flat_map(|n| [(n, false), (n, true)]) {
                 for side in [Side::Keys, Side::Values] {
-                    let vector = KvVector { format, head_dim, unit };
+                    let vector = KvVector { format, head_dim, unit, cut: None };
                     let layout = Layout::new(side, vector);
                     assert_eq!(layout.bytes(), PAGE * vector.bytes(), "{side:?} {vector:?}");
                 }
@@ -231,7 +231,7 @@ mod tests {
         for format in KvFormat::ALL {
             for i in 0..3 {
                 r.prefix(format!("{}{i}", format.name()));
-                let keys = hf2q_plan::FormedKeys { weight: None, rope };
+                let keys = hf2q_plan::FormedKeys { weight: None, rope, pairs: 256 };
                 let _ = match i {
                     0 => r.cache(group, 2, 256, (format, format)),
                     1 => r.unit_cache(group, 2, 256, (format, format)),
@@ -251,7 +251,7 @@ mod tests {
     fn a_copied_vector_is_alone_in_changing() {
         for format in KvFormat::ALL {
             for side in [Side::Keys, Side::Values] {
-                let layout = Layout::new(side, KvVector { format, head_dim: 64, unit: false });
+                let layout = Layout::new(side, KvVector { format, head_dim: 64, unit: false, cut: None });
                 let from: Vec<u8> = (0..layout.bytes()).map(|i| (i * 89 + i / 251) as u8).collect();
                 let to: Vec<u8> = from.iter().map(|b| !b).collect();
                 let mut there = to.clone();

@@ -8,9 +8,10 @@ use hf2q_plan::{
 };
 use hf2q_quant::kv::back_factors;
 
+use crate::backend::NAME;
 use crate::call::Call;
 use crate::compile::Compiler;
-use crate::kernels::attention::{self, Former, Rotations, ScoreParams, Shape, Source};
+use crate::kernels::attention::{self, Basis, Former, Keys, Parts, Rotations, ScoreParams, Shape, Source};
 use crate::kernels::float_mat_mul::{FloatExpertMatMul, FloatMatMul, Matrix, is_float};
 use crate::kernels::norm::NormParams;
 use crate::kernels::picks::ExpertShape;
@@ -190,23 +191,31 @@ fn rotation(format: KvFormat, head_dim: usize) -> Option<usize> {
 }
 
 /// What keys are formed with, where only values are stored.
-fn former(c: &mut Compiler<'_>, o: &Attention, id: CacheId) -> Result<Option<Former>, BackendError> {
-    let Some(keys) = &o.formed_keys else { return Ok(None) };
-    let vector = c.recording.cache(id).values();
+fn keys(c: &mut Compiler<'_>, o: &Attention, id: CacheId) -> Result<Keys, BackendError> {
+    let Some(keys) = &o.formed_keys else { return Ok(Keys::Stored) };
+    let (vector, cut) = (c.recording.cache(id).values(), c.recording.cache(id).cut());
     let mut factors = match keys.weight {
         Some(id) => c.values(id)?,
         None => vec![1.0; vector.head_dim],
     };
+    let FormedKeys { rope, pairs, .. } = keys;
+    let angles = c.pages(rope)?;
+    if let Some(cut) = cut {
+        if angles.pairs() > *pairs {
+            let why = format!("{} pairs turn where the plan says {pairs}", angles.pairs());
+            return Err(BackendError::Failed { backend: NAME, why });
+        }
+        return Ok(Keys::Parts(Parts::new(cut, &factors, angles)));
+    }
     if let (Some(_), Some(block)) = (vector.format.turbo(), vector.block()) {
         factors.chunks_mut(block).for_each(back_factors);
     }
-    let FormedKeys { rope, .. } = keys;
-    Ok(Some(Former::new(factors, (rope.pairing, rope.dims / 2), c.pages(rope)?)))
+    Ok(Keys::Formed(Former::new(factors, (rope.pairing, rope.dims / 2), angles)))
 }
 
 /// A cache as attention reads it.
 fn source(c: &mut Compiler<'_>, o: &Attention, id: CacheId) -> Result<Source, BackendError> {
-    let former = former(c, o, id)?;
+    let keys = keys(c, o, id)?;
     let cache = c.recording.cache(id);
     let group = cache.group.index();
     Ok(Source {
@@ -216,9 +225,13 @@ fn source(c: &mut Compiler<'_>, o: &Attention, id: CacheId) -> Result<Source, Ba
         rotations: Rotations {
             // Keys are formed in the basis of the queries.
             keys: cache.keys().and_then(|k| rotation(k.format, k.head_dim)),
-            values: rotation(cache.v_format, cache.head_dim),
+            values: cache
+                .v_format
+                .turbo()
+                .and(cache.values().block())
+                .map(|block| Basis { block, cut: cache.cut() }),
         },
-        former,
+        keys,
     })
 }
 

@@ -170,6 +170,23 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Pairs of the current layer that turn at some position: the first ones.
+    fn turning_pairs(&self) -> usize {
+        /// A factor by which no angle is left: files mark pairs that do not turn with 1e30.
+        const HUGE: f32 = 1e22;
+        let rope = self.layer().rope;
+        let factors = rope.factors.then(|| self.model.tensor("rope_freqs.weight")).flatten();
+        match factors {
+            // Every pair is multiplied by the magnitude.
+            Some(factors) if rope.scaling.magnitude() == 1.0 => {
+                let (factors, _) = factors.data.as_chunks::<4>();
+                let turns = |&f: &[u8; 4]| f32::from_le_bytes(f) < HUGE;
+                factors.iter().rposition(turns).map_or(0, |last| last + 1)
+            }
+            _ => rope.dims / 2,
+        }
+    }
+
     /// What goes on beside the keys and values of the current layer, given the residual stream and the layer's normalized
     /// input. After the last layer that stores some, nothing reads a row again whose logits nobody wants.
     pub(crate) fn wanted(&mut self, mut x: View, mut h: View) -> (View, View) {
@@ -206,9 +223,11 @@ impl<'a> Builder<'a> {
         let Layer { window, kv_heads, head_dim, .. } = *self.layer();
         let (name, formats) = (if window.is_some() { "sliding" } else { "global" }, self.formats());
         let group = self.group(name, window.into());
-        let formed = self
-            .forms_keys()
-            .then(|| FormedKeys { weight: self.norm_of("attn_k_norm").weight, rope: self.rope_params() });
+        let formed = self.forms_keys().then(|| FormedKeys {
+            weight: self.norm_of("attn_k_norm").weight,
+            rope: self.rope_params(),
+            pairs: self.turning_pairs(),
+        });
         self.whole_layer();
         let all = match (formed, self.config.architecture) {
             (Some(keys), _) => self.r.value_cache(group, kv_heads, head_dim, (formats.0, keys)),

@@ -182,6 +182,16 @@ impl Checker<'_> {
         let Some(keys) = &o.formed_keys else { return Ok(()) };
         self.vector("weight of formed keys", keys.weight, cache.head_dim)?;
         self.angles(cache.head_dim, &keys.rope)?;
+        let half = keys.rope.dims / 2;
+        if keys.pairs > half
+            || (keys.pairs < half && (keys.rope.factors.is_none() || keys.rope.magnitude != 1.0))
+        {
+            return self.fail(
+                "pairs of formed keys that turn",
+                keys.pairs,
+                format!("{half}, fewer only by factors"),
+            );
+        }
         let [k, v] = [cache.k_format, cache.v_format].map(KvFormat::name);
         if k != v {
             return self.fail("format of formed keys", k, format!("that of values, {v}"));
@@ -422,7 +432,7 @@ mod tests {
             yarn: None,
             magnitude: 1.0,
         };
-        let keys = FormedKeys { weight: Some(r.weight("norm", w)), rope };
+        let keys = FormedKeys { weight: Some(r.weight("norm", w)), rope, pairs: 4 };
         let group = r.group("global", None);
         (x, r.value_cache(group, 1, 8, (KvFormat::F16, keys)))
     }

@@ -116,7 +116,7 @@ impl KvFormat {
 
     /// Bytes of a vector of `head_dim` values that the format accepts.
     pub fn bytes(self, head_dim: usize) -> usize {
-        KvVector { format: self, head_dim, unit: false }.bytes()
+        KvVector { format: self, head_dim, unit: false, cut: None }.bytes()
     }
 }
 
@@ -130,12 +130,14 @@ pub struct KvVector {
     /// Whether every vector is as long as a norm without weights makes it: `√head_dim`. Where one block of TurboQuant
     /// spans such a vector its codes need no scale of their own: it is 1.
     pub unit: bool,
+    /// Values of a block of TurboQuant, where it has fewer than the format's blocks have: see [`crate::Cut`].
+    pub cut: Option<usize>,
 }
 
 impl KvVector {
     /// Values that share a scale, stored or not; `None` for float formats.
     pub fn block(self) -> Option<usize> {
-        self.format.block(self.head_dim)
+        self.cut.or(self.format.block(self.head_dim))
     }
 
     /// Whether the codes stand for themselves, without a stored scale.
@@ -145,7 +147,10 @@ impl KvVector {
 
     /// Scales that are stored, each in half precision.
     pub fn scales(self) -> usize {
-        if self.has_unit_scale() { 0 } else { self.format.scales(self.head_dim) }
+        match self.block() {
+            Some(block) if !self.has_unit_scale() => self.head_dim.div_ceil(block.max(1)),
+            _ => 0,
+        }
     }
 
     /// Bytes of the vector.
@@ -185,14 +190,14 @@ mod tests {
         }
         for (format, bytes) in [(KvFormat::F16, [128, 256, 512, 1024]), (KvFormat::Q8_0, [68, 136, 272, 544])]
         {
-            let unit =
-                KvFormat::TURBO_HEADS.map(|head_dim| KvVector { format, head_dim, unit: true }.bytes());
+            let unit = KvFormat::TURBO_HEADS
+                .map(|head_dim| KvVector { format, head_dim, unit: true, cut: None }.bytes());
             assert_eq!(unit, bytes, "{}", format.name());
         }
         // Two blocks share the length of the vector, so each keeps its scale.
         for (format, bytes) in [(KvFormat::Tq3, [24, 48, 96, 196]), (KvFormat::Tq8, [64, 128, 256, 516])] {
-            let unit =
-                KvFormat::TURBO_HEADS.map(|head_dim| KvVector { format, head_dim, unit: true }.bytes());
+            let unit = KvFormat::TURBO_HEADS
+                .map(|head_dim| KvVector { format, head_dim, unit: true, cut: None }.bytes());
             assert_eq!(unit, bytes, "{}", format.name());
         }
         assert!(!KvFormat::Tq4.accepts(96) && KvFormat::Q8_0.accepts(96) && !KvFormat::Q8_0.accepts(80));

@@ -10,6 +10,7 @@ mod backend;
 mod check;
 mod cost;
 mod error;
+mod formed;
 mod fuse;
 mod kv;
 mod op;
@@ -30,6 +31,7 @@ pub use backend::{
 };
 pub use cost::{Cost, Roofline, StepSize};
 pub use error::PlanError;
+pub use formed::{Cut, FormedKeys};
 pub use fuse::Passes;
 pub use kv::{KvFormat, KvVector};
 pub use op::*;
@@ -40,6 +42,5 @@ pub use select::{SelectError, matches, select};
 pub use span::Span;
 pub use step::{GroupStep, Row, Step, StepError};
 pub use tensor::{
-    Cache, CacheId, FormedKeys, Group, GroupId, NO_PAGE, PAGE, RowKind, Tensor, TensorId, TensorKind, View,
-    Weight,
+    Cache, CacheId, Group, GroupId, NO_PAGE, PAGE, RowKind, Tensor, TensorId, TensorKind, View, Weight,
 };

@@ -4,7 +4,8 @@
 //! logits are wanted, `rows` either of them (see [`crate::RowKind`]). Every row is computed from the same row of the inputs (and, in attention, from the cache),
 //! in an order of accumulation that depends on widths alone, never on `R`, `L` or the number of threads.
 
-use crate::tensor::{CacheId, FormedKeys, TensorId, View};
+use crate::formed::FormedKeys;
+use crate::tensor::{CacheId, TensorId, View};
 
 /// `out[r] = scale · table[token[r]]`, dequantized.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 
 use crate::error::PlanError;
+use crate::formed::FormedKeys;
 use crate::kv::KvFormat;
 use crate::op::*;
 use crate::plan::{NamedOp, Recording};
 use crate::span::Span;
-use crate::tensor::{
-    Cache, CacheId, FormedKeys, Group, GroupId, RowKind, Tensor, TensorId, TensorKind, View, Weight,
-};
+use crate::tensor::{Cache, CacheId, Group, GroupId, RowKind, Tensor, TensorId, TensorKind, View, Weight};
 
 /// What a norm divides and multiplies by.
 #[derive(Clone, Copy, Debug)]

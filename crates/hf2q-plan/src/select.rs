@@ -73,6 +73,8 @@ fn near(glob: &str, names: &[&str]) -> Vec<String> {
     let glob: Vec<char> = glob.chars().collect();
     let mut all: Vec<(usize, &str)> = names.iter().map(|name| (distance(&glob, name), *name)).collect();
     all.sort_by_key(|&(distance, _)| distance);
+    let mut seen = HashSet::new();
+    all.retain(|&(_, name)| seen.insert(name));
     all.into_iter().take(SUGGESTIONS).map(|(_, name)| name.to_owned()).collect()
 }
 

@@ -2,8 +2,8 @@
 
 use hf2q_gguf::TensorType;
 
+use crate::formed::{Cut, FormedKeys};
 use crate::kv::{KvFormat, KvVector};
-use crate::op::RopeParams;
 use crate::span::Span;
 
 /// Positions held by one page of a KV cache.
@@ -132,17 +132,6 @@ impl CacheId {
     }
 }
 
-/// How keys are made of stored values: `key = rope(weight · value)`, the value as it comes back from the cache, at the
-/// position at which it is read. The arithmetic is that of [`crate::RmsNorm`]'s last multiplication and of
-/// [`crate::Rope`], so where nothing is lost in storage the keys have the bits that those operations would have made.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct FormedKeys {
-    /// `head_dim` f32 values: the weights of the keys' norm; `None`: all ones.
-    pub weight: Option<TensorId>,
-    /// The keys' rotation.
-    pub rope: RopeParams,
-}
-
 /// The cache of one layer: for each slot and KV head a key and a value vector, or one vector that both are made of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cache {
@@ -168,13 +157,19 @@ impl Cache {
     /// How keys are stored; `None` where they are formed of values.
     pub fn keys(&self) -> Option<KvVector> {
         let stored = self.formed_keys.is_none();
-        stored.then_some(KvVector { format: self.k_format, head_dim: self.head_dim, unit: false })
+        stored.then_some(KvVector { format: self.k_format, head_dim: self.head_dim, unit: false, cut: None })
     }
 
     /// How values are stored. Codes that keys are formed of keep their scale: by it what is no number stays none.
     pub fn values(&self) -> KvVector {
         let unit = self.unit_values && self.formed_keys.is_none();
-        KvVector { format: self.v_format, head_dim: self.head_dim, unit }
+        let cut = self.cut().map(|cut| cut.block);
+        KvVector { format: self.v_format, head_dim: self.head_dim, unit, cut }
+    }
+
+    /// The order in which the components of values are stored, where it is not their own.
+    pub fn cut(&self) -> Option<Cut> {
+        self.formed_keys.and_then(|keys| keys.cut(self.v_format, self.head_dim))
     }
 
     /// Bytes that one position takes (all heads).

@@ -1,7 +1,7 @@
 //! Keys and values of one layer.
 
 use half::{bf16, f16};
-use hf2q_plan::{BackendError, Cache, KvFormat, KvVector, PAGE};
+use hf2q_plan::{BackendError, Cache, Cut, KvFormat, KvVector, PAGE};
 use hf2q_quant::kv::{INT8_BLOCK, Turbo, UNIT_SCALE, encode_int8, rotate_back};
 
 use crate::backend::{NAME, allocate};
@@ -13,6 +13,8 @@ pub(crate) struct CacheData {
     /// `None`: attention makes keys of values.
     keys: Option<KvVector>,
     values: KvVector,
+    /// The order in which components of values are stored.
+    cut: Option<Cut>,
     head_dim: usize,
     width: usize,
 }
@@ -32,6 +34,7 @@ impl CacheData {
             v: allocate(&cache.name, len, f32::NAN)?,
             keys: cache.keys(),
             values: cache.values(),
+            cut: cache.cut(),
             head_dim: cache.head_dim,
             width,
         })
@@ -48,8 +51,8 @@ impl CacheData {
     /// Stores the keys, if they are stored, and the values of all heads at a slot.
     pub(crate) fn store(&mut self, slot: u32, k: Option<&[f32]>, v: &[f32]) {
         let at = slot as usize * self.width;
-        let keys = self.keys.zip(k).map(|(vector, k)| (&mut self.k, vector, k));
-        for (to, vector, from) in keys.into_iter().chain([(&mut self.v, self.values, v)]) {
+        let keys = self.keys.zip(k).map(|(vector, k)| (&mut self.k, (vector, None), k));
+        for (to, vector, from) in keys.into_iter().chain([(&mut self.v, (self.values, self.cut), v)]) {
             let to = &mut to[at..at + self.width];
             for (to, from) in to.chunks_exact_mut(self.head_dim).zip(from.chunks_exact(self.head_dim)) {
                 to.copy_from_slice(from);
@@ -78,7 +81,13 @@ impl CacheData {
 }
 
 /// Encodes and decodes the vector of a head.
-fn pass_through(vector: KvVector, x: &mut [f32]) {
+fn pass_through((vector, cut): (KvVector, Option<Cut>), x: &mut [f32]) {
+    if let Some(cut) = cut {
+        let mut sorted = vec![0.0; x.len()];
+        cut.sort(x, &mut sorted);
+        pass_through((vector, None), &mut sorted);
+        return cut.unsort(&sorted, x);
+    }
     let format = vector.format;
     match (format, format.turbo()) {
         (_, Some(turbo)) => {

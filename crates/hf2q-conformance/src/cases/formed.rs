@@ -55,6 +55,8 @@ fn shapes() -> Vec<Shape> {
         let shape =
             Shape { head_dim, dims: head_dim, heads, kv_heads: 1, softcap, format, proportional, ..BASE };
         shapes.push(shape);
+        let (head_dim, dims, pairing) = (512, 256, Pairing::Adjacent);
+        shapes.push(Shape { head_dim, dims, pairing, heads: 9, kv_heads: 1, format, ..BASE });
     }
     shapes
 }
@@ -74,7 +76,8 @@ fn record(b: &mut Builder, s: Shape, queries: RowKind) -> View {
     let q = b.input("q", q_width + 3, Values::Normal(1.0)).columns(2, q_width);
     let v = b.input("v", kv_width + 1, Values::Normal(1.0)).columns(1, kv_width);
     let weight = Some(b.near_one("norm", s.head_dim));
-    let keys = FormedKeys { weight, rope: rope(b, s) };
+    let pairs = s.dims / if s.proportional { 8 } else { 2 };
+    let keys = FormedKeys { weight, rope: rope(b, s), pairs };
     let group = b.r.group("g", s.window);
     let cache = b.r.value_cache(group, s.kv_heads, s.head_dim, (s.format, keys));
     b.r.value_store("store", v, cache);

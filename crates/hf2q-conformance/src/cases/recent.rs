@@ -65,7 +65,9 @@ fn record(b: &mut Builder, s: Shape, queries: RowKind) -> View {
     let (group, last) = (b.r.group("g", s.window), b.r.group("recent", Span::Pages(s.pages)));
     let cache = if s.formed {
         let weight = Some(b.near_one("norm", s.head_dim));
-        let keys = FormedKeys { weight, rope: plain_rope(s.head_dim, Pairing::Halves) };
+        // Of the larger heads a part turns, so that codes are cut.
+        let dims = if s.head_dim < 256 { s.head_dim } else { s.head_dim / 4 };
+        let keys = FormedKeys { weight, rope: plain_rope(dims, Pairing::Halves), pairs: dims / 2 };
         b.r.value_cache(group, s.kv_heads, s.head_dim, (s.formats.0, keys))
     } else {
         b.r.cache(group, s.kv_heads, s.head_dim, s.formats)

@@ -91,6 +91,26 @@ impl Pages {
         self.rotation.pairs()
     }
 
+    /// Cosine and sine of a pair at the first position of a page.
+    #[inline(always)]
+    pub(crate) fn first(&self, page: usize, pair: usize) -> [f32; 2] {
+        if pair >= self.pairs() {
+            return [1.0, 0.0];
+        }
+        let known = self.first.get(page * self.pairs() + pair);
+        let [cos, sin] = known.copied().unwrap_or_else(|| self.rotation.page(page, pair));
+        [cos as f32, sin as f32]
+    }
+
+    /// Cosine and sine of a pair at a position of the first page, as keys are multiplied with them.
+    pub(crate) fn offset(&self, pair: usize, at: usize) -> [f32; 2] {
+        if pair >= self.pairs() {
+            return [1.0, 0.0];
+        }
+        let offset = self.rotation.offsets.each_ref().map(|o| o[pair * PAGE + at]);
+        offset.map(|x| (x * self.rotation.magnitude) as f32)
+    }
+
     /// Cosines and sines of a page, `[pairs][PAGE]`.
     #[inline(always)]
     pub(crate) fn page(&self, page: usize, cos: &mut [f32], sin: &mut [f32]) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hf2q_plan::{KvFormat, PAGE};
+use hf2q_plan::{Cut, KvFormat, PAGE};
 use hf2q_quant::half::f32_to_bf16;
 use hf2q_quant::kv::{GROUP, INT8_BLOCK, MAX_BLOCK, Turbo, encode_int8};
 
@@ -23,6 +23,9 @@ pub(crate) struct KvStore {
     /// Estimated nanoseconds of a value of `v`, and of `k` if there is one.
     pub(crate) per_value: f32,
 }
+
+/// Components of the longest vector that TurboQuant takes.
+const MAX_HEAD: usize = 2 * MAX_BLOCK;
 
 /// Estimated nanoseconds of a value.
 pub(crate) fn nanoseconds(format: KvFormat) -> f32 {
@@ -45,16 +48,18 @@ impl VectorCall for KvStore {
         let v = cx.view(self.v.place);
         let memory = &cx.caches[self.cache];
         let head_dim = memory.cache.head_dim;
+        let cut = memory.cache.cut();
         for unit in units {
             let (page, head) = (unit / self.kv_heads, unit % self.kv_heads);
             let columns = head * head_dim..(head + 1) * head_dim;
             for &row in cx.step.stores(self.group).rows(page) {
                 let (page, slot) = cx.step.target(self.group, row);
                 if let (Some(k), Some(layout)) = (self.k, &memory.keys) {
-                    let target = Target { block: memory.key_block(page, head), layout, slot };
+                    let target = Target { block: memory.key_block(page, head), layout, slot, cut: None };
                     target.store(s, cx.view(k.place).columns(row, columns.clone()));
                 }
-                let target = Target { block: memory.value_block(page, head), layout: &memory.values, slot };
+                let block = memory.value_block(page, head);
+                let target = Target { block, layout: &memory.values, slot, cut: cut.as_ref() };
                 target.store(s, v.columns(row, columns.clone()));
             }
         }
@@ -67,13 +72,23 @@ struct Target<'a> {
     layout: &'a Layout,
     /// Which vector of the page.
     slot: usize,
+    /// The order in which components are stored, where it is not their own.
+    cut: Option<&'a Cut>,
 }
 
 impl Target<'_> {
     #[inline(always)]
     fn store<S: Simd>(&self, s: S, x: &[f32]) {
         match (self.layout.format, self.layout.format.turbo()) {
-            (_, Some(turbo)) => self.turbo(turbo, x),
+            (_, Some(turbo)) => match self.cut {
+                Some(cut) => {
+                    let mut sorted = [0.0; MAX_HEAD];
+                    let sorted = &mut sorted[..x.len()];
+                    cut.sort(x, sorted);
+                    self.turbo(turbo, sorted);
+                }
+                None => self.turbo(turbo, x),
+            },
             (KvFormat::F16, _) => self.halves(s, x),
             (KvFormat::Bf16, _) => {
                 for (i, &x) in x.iter().enumerate() {

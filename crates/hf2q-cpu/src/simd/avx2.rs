@@ -180,6 +180,20 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn exchange<const DISTANCE: usize>(self, (a, b): V) -> V {
+        // SAFETY: the instructions exist; they touch registers only.
+        unsafe {
+            match DISTANCE {
+                1 => (_mm256_permute_ps::<0b10_11_00_01>(a), _mm256_permute_ps::<0b10_11_00_01>(b)),
+                2 => (_mm256_permute_ps::<0b01_00_11_10>(a), _mm256_permute_ps::<0b01_00_11_10>(b)),
+                4 => (_mm256_permute2f128_ps::<1>(a, a), _mm256_permute2f128_ps::<1>(b, b)),
+                8 => (b, a),
+                _ => unreachable!("distances are 1, 2, 4 and 8"),
+            }
+        }
+    }
+
+    #[inline(always)]
     fn transpose(self, rows: [V; LANES]) -> [V; LANES] {
         // SAFETY: the instructions exist.
         unsafe { super::transpose::avx2(rows) }

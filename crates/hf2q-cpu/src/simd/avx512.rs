@@ -128,6 +128,20 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn exchange<const DISTANCE: usize>(self, v: __m512) -> __m512 {
+        // SAFETY: the instructions exist; they touch registers only.
+        unsafe {
+            match DISTANCE {
+                1 => _mm512_permute_ps::<0b10_11_00_01>(v),
+                2 => _mm512_permute_ps::<0b01_00_11_10>(v),
+                4 => _mm512_shuffle_f32x4::<0b10_11_00_01>(v, v),
+                8 => _mm512_shuffle_f32x4::<0b01_00_11_10>(v, v),
+                _ => unreachable!("distances are 1, 2, 4 and 8"),
+            }
+        }
+    }
+
+    #[inline(always)]
     fn transpose(self, rows: [__m512; LANES]) -> [__m512; LANES] {
         // SAFETY: the instructions exist.
         unsafe { super::transpose::avx512(rows) }

@@ -87,6 +87,8 @@ pub(crate) trait Simd: Copy {
     fn with_sign(self, v: Self::V, sign: Self::V) -> Self::V;
     /// `2^n` where `t = n + ROUNDER` with `n` in `-126 ..= 127`.
     fn pow2(self, t: Self::V) -> Self::V;
+    /// Lane `i` gets lane `i ^ DISTANCE`; a distance is 1, 2, 4 or 8.
+    fn exchange<const DISTANCE: usize>(self, v: Self::V) -> Self::V;
     /// Lane `j` of vector `i` becomes lane `i` of vector `j`.
     fn transpose(self, rows: [Self::V; LANES]) -> [Self::V; LANES];
     /// Lane `i` plus lane `i + 8`, then 4, 2 and 1 apart.
@@ -160,6 +162,10 @@ mod tests {
                 s.with_sign(s.abs(a), b),
                 s.pow2(s.add(s.splat(-126.0), s.splat(ROUNDER))),
                 s.load_part(&self.0[..5]),
+                s.exchange::<1>(a),
+                s.exchange::<2>(a),
+                s.exchange::<4>(a),
+                s.exchange::<8>(a),
                 exp(s, a),
                 tanh(s, a),
                 gelu_tanh(s, a),

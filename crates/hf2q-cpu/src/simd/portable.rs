@@ -161,6 +161,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn exchange<const DISTANCE: usize>(self, v: V) -> V {
+        std::array::from_fn(|i| v[i ^ DISTANCE])
+    }
+
+    #[inline(always)]
     fn transpose(self, rows: [V; LANES]) -> [V; LANES] {
         std::array::from_fn(|j| std::array::from_fn(|i| rows[i][j]))
     }

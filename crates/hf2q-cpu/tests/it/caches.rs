@@ -40,7 +40,10 @@ fn attention(format: KvFormat, kind: Kind) -> (Plan, Vec<Bytes>) {
     let cache = match kind {
         Kind::Plain => r.cache(group, 1, HEAD, (format, format)),
         Kind::Unit => r.unit_cache(group, 1, HEAD, (format, format)),
-        Kind::Formed => r.value_cache(group, 1, HEAD, (format, FormedKeys { weight: None, rope: rope() })),
+        Kind::Formed => {
+            let keys = FormedKeys { weight: None, rope: rope(), pairs: HEAD / 2 };
+            r.value_cache(group, 1, HEAD, (format, keys))
+        }
     };
     match kind {
         Kind::Formed => r.value_store("store", x, cache),

@@ -36,7 +36,7 @@ fn record(t: &mut Toy, format: KvFormat, one: bool) -> View {
     let weight = Some(t.weight("norm", (DIM, 1, 1), &weights));
     let group = t.r.group("g", None);
     let cache = if one {
-        let cache = t.r.value_cache(group, 1, DIM, (format, FormedKeys { weight, rope: rope() }));
+        let cache = t.r.value_cache(group, 1, DIM, (format, FormedKeys { weight, rope: rope(), pairs: 16 }));
         t.r.value_store("store", v, cache);
         cache
     } else {

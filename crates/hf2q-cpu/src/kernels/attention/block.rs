@@ -3,7 +3,7 @@
 use hf2q_plan::{KvFormat, PAGE};
 
 use super::element::{Element, Elements, with_element};
-use super::{Attention, Source, Unit, form};
+use super::{Attention, Keys, Source, Unit, form, parts};
 use crate::cache::{CacheMemory, Layout};
 use crate::call::Context;
 use crate::simd::{Kernel, LANES, Simd};
@@ -20,7 +20,8 @@ pub(super) struct Stored {
     pub(super) block: usize,
 }
 
-/// One block: keys `[head_dim][PAGE]`, values `[PAGE][padded head_dim]`.
+/// One block: keys `[head_dim][PAGE]`, or `[PAGE][block]` where only the components of one block are formed; values
+/// `[PAGE][padded head_dim]`.
 pub(super) struct Block {
     pub(super) index: usize,
     pub(super) keys: Stored,
@@ -33,6 +34,7 @@ pub(super) struct Buffers {
     gathered: (Vec<u8>, Vec<u8>),
     wide: (Vec<f32>, Vec<f32>),
     formed: form::Buffers,
+    parts: Vec<f32>,
 }
 
 impl Block {
@@ -56,9 +58,10 @@ impl Block {
         } else {
             gather(cx, (call, source, unit), index, &mut buffers.gathered)
         };
-        block.keys = match &source.former {
-            Some(former) => form::keys(s, former, &block, &mut buffers.formed),
-            None => {
+        block.keys = match &source.keys {
+            Keys::Formed(former) => form::keys(s, former, &block, &mut buffers.formed),
+            Keys::Parts(parts) => parts::keys(s, parts, &block, &mut buffers.parts),
+            Keys::Stored => {
                 let elements = widened(s, block.keys.elements, queries, &mut buffers.wide.0);
                 Stored { elements, ..block.keys }
             }

@@ -37,6 +37,11 @@ impl Former {
         factors.resize(head_dim.next_multiple_of(LANES), 0.0);
         Self { head_dim, factors, pairing, half, angles }
     }
+
+    /// Components of a key.
+    pub(super) fn head_dim(&self) -> usize {
+        self.head_dim
+    }
 }
 
 /// Memory of one thread.
@@ -159,7 +164,7 @@ fn far<S: Simd, const N: usize>(s: S, factors: &[f32], keys: &mut [[f32; LANES]]
 
 /// The transform of `N` components, at most sixteen.
 #[inline(always)]
-fn butterflies<S: Simd, const N: usize>(s: S, x: [S::V; N]) -> [S::V; N] {
+pub(super) fn butterflies<S: Simd, const N: usize>(s: S, x: [S::V; N]) -> [S::V; N] {
     let x = stage::<S, N, 1>(s, x);
     let x = stage::<S, N, 2>(s, x);
     let x = stage::<S, N, 4>(s, x);

@@ -7,7 +7,7 @@
 //!
 //! Packed codes are read as they lie in the cache. Where keys are stored rotated, so is the query, once; where values
 //! are, their sum is rotated back, once. Where only values are stored, a block's keys are formed of them once for all
-//! queries of the unit.
+//! queries of the unit; where these are cut, of one block of components, and codes serve for the others.
 //!
 //! Where the last pages are kept a second time, the rows that see a block as recent come before those that see it as
 //! coded, and each of both parts is computed with its own storage. A row's recent blocks are its last ones: before the
@@ -16,17 +16,20 @@
 mod block;
 mod element;
 mod form;
+mod lanes;
+mod parts;
 mod product;
 mod scaled;
 mod softmax;
 
 use std::ops::Range;
 
-use hf2q_plan::{PAGE, Span};
+use hf2q_plan::{Cut, PAGE, Span};
 use hf2q_quant::kv::{rotate, rotate_back};
 
 use self::block::{Block, Stored};
 pub(crate) use self::form::Former;
+pub(crate) use self::parts::Parts;
 use self::product::{Product, product};
 use self::softmax::{Running, update};
 use crate::call::{Context, Operand, Scratch, VectorCall, Work};
@@ -52,8 +55,16 @@ pub(crate) struct Source {
     pub(crate) group: usize,
     pub(crate) span: Span,
     pub(crate) rotations: Rotations,
-    /// `Some`: keys are formed of values.
-    pub(crate) former: Option<Former>,
+    pub(crate) keys: Keys,
+}
+
+/// Where the keys of a cache come from.
+pub(crate) enum Keys {
+    Stored,
+    /// They are formed of values.
+    Formed(Former),
+    /// The same for values that are cut: one part is formed.
+    Parts(Parts),
 }
 
 /// Heads and their width.
@@ -68,7 +79,51 @@ pub(crate) struct Shape {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rotations {
     pub(crate) keys: Option<usize>,
-    pub(crate) values: Option<usize>,
+    pub(crate) values: Option<Basis>,
+}
+
+impl Keys {
+    /// Estimated nanoseconds in which the key of a position is formed.
+    fn nanoseconds(&self) -> f32 {
+        match self {
+            Self::Stored => 0.0,
+            Self::Formed(former) => 0.5 * former.head_dim() as f32,
+            Self::Parts(parts) => 0.3 * parts.block() as f32,
+        }
+    }
+}
+
+/// How values are stored that are rotated.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Basis {
+    /// Components that are rotated together.
+    pub(crate) block: usize,
+    /// The order of components.
+    pub(crate) cut: Option<Cut>,
+}
+
+impl Basis {
+    /// Brings a vector into it.
+    #[inline(always)]
+    fn enter(&self, x: &mut [f32], spare: &mut Vec<f32>) {
+        if let Some(cut) = &self.cut {
+            spare.resize(x.len(), 0.0);
+            spare.copy_from_slice(x);
+            cut.sort(spare, x);
+        }
+        x.chunks_exact_mut(self.block).for_each(rotate);
+    }
+
+    /// Brings a vector out of it.
+    #[inline(always)]
+    fn leave(&self, x: &mut [f32], spare: &mut Vec<f32>) {
+        x.chunks_exact_mut(self.block).for_each(rotate_back);
+        if let Some(cut) = &self.cut {
+            spare.resize(x.len(), 0.0);
+            spare.copy_from_slice(x);
+            cut.unsort(spare, x);
+        }
+    }
 }
 
 /// What is done to a dot product.
@@ -87,8 +142,12 @@ pub(crate) struct Buffers {
     partial: Vec<f32>,
     /// `[queries][scales][PAGE]`: exponentials times scales of values.
     weights: Vec<f32>,
-    /// `[queries][head_dim]`: rotated queries.
+    /// `[queries][head_dim]`: queries in the basis of keys.
     rotated: Vec<f32>,
+    /// `[queries][block]`: what of them is multiplied by components that are formed.
+    turned: Vec<f32>,
+    /// A vector.
+    spare: Vec<f32>,
     /// `[queries][padded head_dim]`: weighted sums of values.
     sums: Vec<f32>,
     running: Vec<Running>,
@@ -107,6 +166,9 @@ struct Unit {
 
 /// Queries that are computed together.
 const TILE: usize = 6;
+
+/// The same where that is all of them and what is read of a key serves so many.
+const MOST: usize = 8;
 
 impl Attention {
     /// Parts into which the query heads of a KV head are cut where there are few chunks.
@@ -131,6 +193,14 @@ impl Attention {
     }
 }
 
+impl Attention {
+    /// Positions that some of these rows see.
+    fn positions(&self, step: &StepData, rows: &Range<usize>) -> usize {
+        let visible = |row| step.visible(self.cache.span, row);
+        if rows.is_empty() { 0 } else { visible(rows.end - 1).end - visible(rows.start).start }
+    }
+}
+
 impl VectorCall for Attention {
     fn work(&self, step: &StepData) -> Work {
         let parts = self.parts(step);
@@ -139,6 +209,9 @@ impl VectorCall for Attention {
         let rows = chunks.iter().flat_map(|c| c.rows.clone());
         let seen: usize = rows.map(|r| step.visible(self.cache.span, r).len()).sum();
         let total = (seen * self.shape.heads) as f32 * (self.shape.head_dim as f32 * 0.05 + 2.0);
+        // Keys are formed once for all rows of a unit.
+        let formed: usize = chunks.iter().map(|c| self.positions(step, &c.rows)).sum();
+        let total = total + (formed * self.shape.kv_heads * parts) as f32 * self.cache.keys.nanoseconds();
         Work::new(units, total / units.max(1) as f32)
     }
 
@@ -200,10 +273,11 @@ impl<S: Simd> Task<'_, S> {
         let mut held = std::mem::take(&mut buffers.block);
         let queries = rows.len() * sharing;
         let block = Block::find(self.s, self.cx, (self.call, source, &self.unit), (i, queries), &mut held);
+        let tile = if matches!(source.keys, Keys::Parts(_)) && queries <= MOST { MOST } else { TILE };
         let mut query = (rows.start - start) * sharing;
         let end = (rows.end - start) * sharing;
         while query < end {
-            let count = (end - query).min(TILE);
+            let count = (end - query).min(tile);
             self.tile((source, &block), query..query + count, buffers);
             query += count;
         }
@@ -231,7 +305,7 @@ impl<S: Simd> Task<'_, S> {
     #[inline(always)]
     fn change_basis(&self, recent: &Source, i: usize, (rows, buffers): (Range<usize>, &mut Buffers)) {
         let (from, to) = (self.call.cache.rotations.values, recent.rotations.values);
-        let Some(block) = from.xor(to) else { return };
+        let Some(basis) = from.xor(to) else { return };
         let (stride, sharing) = (self.call.stride(), self.unit.heads.len());
         for row in rows {
             if self.cx.step.visible(recent.span, row).start != i * PAGE || self.first_block(row) >= i {
@@ -239,9 +313,9 @@ impl<S: Simd> Task<'_, S> {
             }
             let first = (row - self.unit.rows.start) * sharing;
             for sums in buffers.sums[first * stride..(first + sharing) * stride].chunks_exact_mut(stride) {
-                for sums in sums[..self.call.shape.head_dim].chunks_exact_mut(block) {
-                    if from.is_some() { rotate_back(sums) } else { rotate(sums) }
-                }
+                let sums = &mut sums[..self.call.shape.head_dim];
+                let spare = &mut buffers.spare;
+                if from.is_some() { basis.leave(sums, spare) } else { basis.enter(sums, spare) }
             }
         }
     }
@@ -284,6 +358,15 @@ impl<S: Simd> Task<'_, S> {
     #[inline(always)]
     fn rotate_queries(&self, rotated: &mut Vec<f32>) {
         rotated.clear();
+        let sources = [Some(&self.call.cache), self.call.recent.as_ref()];
+        for source in sources.into_iter().flatten() {
+            if let Keys::Parts(parts) = &source.keys {
+                for query in 0..self.unit.rows.len() * self.unit.heads.len() {
+                    parts.prepare(self.query(query), rotated);
+                }
+                return;
+            }
+        }
         let recent = self.call.recent.as_ref().and_then(|recent| recent.rotations.keys);
         // Heads have one size, so what is rotated is rotated in the same blocks.
         let Some(block) = self.call.cache.rotations.keys.or(recent) else { return };
@@ -310,20 +393,37 @@ impl<S: Simd> Task<'_, S> {
     fn tile(&self, (source, block): (&Source, &Block), queries: Range<usize>, buffers: &mut Buffers) {
         let (s, head_dim) = (self.s, self.call.shape.head_dim);
         let count = queries.len();
-        let mut inputs = [&[][..]; TILE];
-        let mut seen = [(0, 0); TILE];
+        let mut inputs = [&[][..]; MOST];
+        let mut seen = [(0, 0); MOST];
         let mut common = (0, PAGE);
         for (i, query) in queries.clone().enumerate() {
-            inputs[i] = match source.rotations.keys {
-                Some(_) => &buffers.rotated[query * head_dim..(query + 1) * head_dim],
-                None => self.query(query),
+            inputs[i] = match (&source.keys, source.rotations.keys) {
+                (Keys::Stored, Some(_)) | (Keys::Parts(_), _) => {
+                    &buffers.rotated[query * head_dim..(query + 1) * head_dim]
+                }
+                _ => self.query(query),
             };
             let Range { start, end } = self.seen(self.row_of(query), block.index);
             seen[i] = (start, end);
             common = (common.0.max(start), common.1.min(end));
         }
         let scores = &mut buffers.scores[..count * PAGE];
-        scaled::scores(s, &inputs[..count], &block.keys, (scores, &mut buffers.partial[..count * PAGE]));
+        match &source.keys {
+            Keys::Parts(parts) => {
+                let width = parts.block();
+                buffers.turned.resize(MOST * width, 0.0);
+                parts.turn_back(s, block.index, &inputs[..count], &mut buffers.turned);
+                let mut queries: [lanes::Query<'_>; MOST] = [[&[]; 2]; MOST];
+                for (i, turned) in buffers.turned.chunks_exact(width).enumerate() {
+                    queries[i] = [turned, inputs[i]];
+                }
+                lanes::scores(s, &queries[..count], block, scores);
+            }
+            _ => {
+                let partial = &mut buffers.partial[..count * PAGE];
+                scaled::scores(s, &inputs[..count], &block.keys, (scores, partial));
+            }
+        }
         let stride = self.call.stride();
         let sums = &mut buffers.sums[queries.start * stride..queries.end * stride];
         let running = &mut buffers.running[queries];
@@ -335,7 +435,7 @@ impl<S: Simd> Task<'_, S> {
         let mut weights = &*scores;
         let scales = block.values.scale_count;
         if scales > 0 {
-            buffers.weights.resize(TILE * scales * PAGE, 0.0);
+            buffers.weights.resize(MOST * scales * PAGE, 0.0);
             for (scores, out) in scores.chunks(PAGE).zip(buffers.weights.chunks_mut(scales * PAGE)) {
                 scaled::weights(s, scores, &block.values, out);
             }
@@ -354,7 +454,7 @@ impl<S: Simd> Task<'_, S> {
         sums: &mut [f32],
     ) {
         let stride = self.call.stride();
-        let mut inputs = [&[][..]; TILE];
+        let mut inputs = [&[][..]; MOST];
         let each = weights.len() / seen.len();
         let mut i = 0;
         while i < seen.len() {
@@ -386,10 +486,8 @@ impl<S: Simd> Task<'_, S> {
         let last = self.call.recent.as_ref().unwrap_or(&self.call.cache);
         for (query, running) in buffers.running.iter().enumerate() {
             let sums = &mut buffers.sums[query * stride..][..head_dim];
-            if let Some(block) = last.rotations.values {
-                for sums in sums.chunks_exact_mut(block) {
-                    rotate_back(sums);
-                }
+            if let Some(basis) = &last.rotations.values {
+                basis.leave(sums, &mut buffers.spare);
             }
             let head = self.unit.heads.start + query % self.unit.heads.len();
             let out = out.columns_mut(self.operand_row_of(query), head * head_dim..(head + 1) * head_dim);

@@ -57,6 +57,12 @@ impl Kernel for Operands<'_> {
 #[inline(always)]
 fn columns<S: Simd, E: Element, const SPLIT: bool>(s: S, a: &[&[f32]], p: &Product, c: &mut [f32]) {
     let mut column = 0;
+    // Of eight rows half as many columns at a time: what is read serves all of them.
+    while S::WIDE && a.len() == 8 && column + GROUP <= p.b.row_len {
+        tile::<S, E, SPLIT, 8, 2>(s, (a, 0), (p, column, 0), c);
+        tile::<S, E, SPLIT, 8, 2>(s, (a, 0), (p, column, 2), c);
+        column += GROUP;
+    }
     while S::WIDE && column + GROUP <= p.b.row_len {
         rows::<S, E, SPLIT, 4>(s, a, (p, column, 0), c);
         column += GROUP;

@@ -53,7 +53,7 @@ pub(super) fn weights<S: Simd>(s: S, exponentials: &[f32], values: &Stored, out:
 
 /// The scales of a block of components, for all positions.
 #[inline(always)]
-fn scales_of<S: Simd>(s: S, from: &Stored, block: usize) -> [S::V; PAGE / LANES] {
+pub(super) fn scales_of<S: Simd>(s: S, from: &Stored, block: usize) -> [S::V; PAGE / LANES] {
     let mut out = [s.splat(0.0); PAGE / LANES];
     for (i, out) in out.iter_mut().enumerate() {
         *out = scales_at(s, from, block, i * LANES);

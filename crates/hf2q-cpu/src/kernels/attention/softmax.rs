@@ -21,8 +21,8 @@ impl Running {
         buffers.running.resize(queries, Self { largest: f32::NEG_INFINITY, total: 0.0 });
         buffers.sums.clear();
         buffers.sums.resize(queries * stride, 0.0);
-        buffers.scores.resize(super::TILE * PAGE, 0.0);
-        buffers.partial.resize(super::TILE * PAGE, 0.0);
+        buffers.scores.resize(super::MOST * PAGE, 0.0);
+        buffers.partial.resize(super::MOST * PAGE, 0.0);
     }
 }
 
