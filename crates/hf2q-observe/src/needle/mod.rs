@@ -66,16 +66,19 @@ impl Haystack {
     pub fn new(recipe: Recipe<'_>, encode: &dyn Fn(&str) -> Vec<u32>) -> Result<Self, ObserveError> {
         let mut draws = Draws::new(recipe.seed);
         let facts = facts(&mut draws, recipe.depths.len());
-        let cost = |text: &str| encode(&format!("{text}\n")).len();
-        let fixed: usize = facts.iter().map(|f| cost(&f.sentence())).sum();
+        // What a text of any content begins with.
+        let start = encode("").len();
+        let cost = |text: &str| encode(&format!("{text}\n")).len().saturating_sub(start).max(1);
+        let sentences: usize = facts.iter().map(|f| cost(&f.sentence())).sum();
         let question = facts.iter().map(|f| cost(&f.sentence())).max().unwrap_or(0);
-        let mut room = recipe.length.saturating_sub(fixed + question);
+        let fixed = start + sentences + question;
+        let mut room = recipe.length.saturating_sub(fixed);
         loop {
-            if room == 0 {
-                let least = fixed + question + 1;
-                return Err(ObserveError::Haystack { length: recipe.length, facts: facts.len(), least });
-            }
-            let lines = hay(recipe, draws, room, &cost);
+            let lines = hay(recipe, draws, room, &cost).map_err(|line| ObserveError::Haystack {
+                length: recipe.length,
+                facts: facts.len(),
+                least: (fixed + line).max(recipe.length + 1),
+            })?;
             let found = Self::build(recipe.depths, &facts, &lines, encode);
             let longest = found.questions.iter().map(|q| q.tokens.len()).max().unwrap_or(0);
             // Lines by themselves may have fewer tokens than within the text.
@@ -188,16 +191,16 @@ impl Question {
     }
 }
 
-/// Lines of at most `room` tokens in all, each with its own number.
+/// Lines of at most `room` tokens in all, each with its own number; `Err` with the least of a line, if none fits.
 fn hay(
     recipe: Recipe<'_>,
     mut draws: Draws,
     room: usize,
     cost: &dyn Fn(&str) -> usize,
-) -> Vec<(String, usize)> {
+) -> Result<Vec<(String, usize)>, usize> {
     let mut hay = Vec::new();
     let mut next = draws.below(recipe.lines.len());
-    let mut left = room;
+    let (mut left, mut least, mut too_long) = (room, usize::MAX, 0);
     loop {
         let line = match recipe.lines {
             [] => filler(&mut draws),
@@ -205,11 +208,19 @@ fn hay(
         };
         next += 1;
         let tokens = cost(&line);
-        if tokens > left || tokens == 0 {
-            return hay;
+        if tokens <= left {
+            left -= tokens;
+            hay.push((line, tokens));
+            continue;
         }
-        left -= tokens;
-        hay.push((line, tokens));
+        if !hay.is_empty() {
+            return Ok(hay);
+        }
+        // Another line of the text may be a shorter one.
+        (least, too_long) = (least.min(tokens), too_long + 1);
+        if too_long >= recipe.lines.len() {
+            return Err(least);
+        }
     }
 }
 

@@ -48,6 +48,29 @@ fn facts_lie_where_they_should() {
 }
 
 #[test]
+fn there_is_something_between_the_facts_or_an_error() {
+    let short = "a short line".to_owned();
+    let lines = ["a line that is too long ".repeat(100), short.clone()];
+    for seed in 0..8 {
+        let found = Haystack::new(Recipe { seed, ..recipe(600, &lines) }, &encode).unwrap();
+        assert!(text(&found.questions[0].tokens).contains(&short), "seed {seed}");
+    }
+    for (length, lines, needed) in [(600, &lines[..1], 2400), (190, &[][..], 191)] {
+        let error = Haystack::new(recipe(length, lines), &encode).unwrap_err();
+        assert!(matches!(error, ObserveError::Haystack { least, .. } if least >= needed), "{error}");
+    }
+}
+
+#[test]
+fn what_every_text_begins_with_counts_once() {
+    // As a tokenizer that puts a hundred tokens before a text.
+    let begun = |text: &str| [vec![1; 100], encode(text)].concat();
+    let found = Haystack::new(recipe(1500, &[]), &begun).unwrap();
+    let longest = found.questions.iter().map(|q| q.tokens.len()).max().unwrap();
+    assert!((1420..=1500).contains(&longest), "{longest}");
+}
+
+#[test]
 fn answers_are_those_of_a_plain_reading() {
     for name in ["gemma3", "llama"] {
         let model = toy::all(3).into_iter().find(|(n, _)| *n == name).unwrap().1;

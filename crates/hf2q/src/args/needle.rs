@@ -42,5 +42,5 @@ pub(crate) struct NeedleArgs {
 
 fn depth(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
-    if (0.0..=1.0).contains(&number) { Ok(number) } else { Err(format!("{text} is not from 0 to 1")) }
+    if (0.0..=1.0).contains(&number) { Ok(number.abs()) } else { Err(format!("{text} is not from 0 to 1")) }
 }

@@ -20,6 +20,9 @@ const LOGIT_ROWS: usize = 16;
 /// Longest text that is not asked for.
 const DEFAULT_LENGTHS: [usize; 4] = [512, 1024, 2048, 4096];
 
+/// Characters of the longest lines between facts: about three of print.
+const SENTENCE: usize = 240;
+
 /// A question and what each cache made of it.
 struct Asked {
     length: usize,
@@ -49,12 +52,24 @@ pub(crate) fn run(args: &NeedleArgs) -> Result<()> {
 /// Sentences of a file; short ones, for facts lie between them.
 fn lines(path: &Path) -> Result<Vec<String>> {
     let text = texts::read(path)?;
-    let sentences = text.lines().flat_map(|line| line.split_inclusive(". "));
-    let lines: Vec<String> = sentences.map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned).collect();
+    let sentences = text.lines().flat_map(|line| line.split_inclusive(". ")).map(str::trim);
+    let lines: Vec<String> = sentences.filter(|s| !s.is_empty()).flat_map(pieces).collect();
     if lines.is_empty() {
         bail!("{}: there is no text to plant facts in", path.display());
     }
     Ok(lines)
+}
+
+/// Cuts what is longer than a sentence, at a space if there is one.
+fn pieces(sentence: &str) -> Vec<String> {
+    let (mut pieces, mut rest) = (Vec::new(), sentence);
+    while let Some((end, _)) = rest.char_indices().nth(SENTENCE) {
+        let (piece, after) = rest.split_at(rest[..end].rfind(char::is_whitespace).unwrap_or(end));
+        pieces.push(piece.to_owned());
+        rest = after.trim_start();
+    }
+    pieces.push(rest.to_owned());
+    pieces
 }
 
 /// Texts with their length and seed.
@@ -64,10 +79,12 @@ fn haystacks(
     lines: &[String],
 ) -> Result<Vec<(usize, u64, Haystack)>> {
     let most = model.config().context_length;
-    let lengths = match &args.lengths[..] {
+    let mut lengths: Vec<usize> = match &args.lengths[..] {
         [] => DEFAULT_LENGTHS.into_iter().filter(|l| *l <= most).collect(),
         given => given.to_vec(),
     };
+    lengths.sort_unstable();
+    lengths.dedup();
     if let Some(long) = lengths.iter().find(|l| **l > most) {
         bail!("--lengths {long} is more than the model's context of {most} tokens");
     }
@@ -191,4 +208,20 @@ fn print_json(args: &NeedleArgs, asked: &[Asked]) -> Result<()> {
         "results": asked.iter().map(result).collect::<Vec<_>>(),
     });
     terminal::print_json(&json)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_sentences_are_cut_and_nothing_is_lost() {
+        assert_eq!(pieces("A short one."), ["A short one."]);
+        for long in ["some words, ".repeat(99), "字".repeat(999), format!("{} and more", "x".repeat(500))] {
+            let found = pieces(long.trim());
+            assert!(found.iter().all(|p| (1..=SENTENCE).contains(&p.chars().count())), "{found:?}");
+            let letters = |s: &str| s.chars().filter(|c| !c.is_whitespace()).collect::<String>();
+            assert_eq!(letters(&found.concat()), letters(&long));
+        }
+    }
 }
