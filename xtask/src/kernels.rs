@@ -52,6 +52,9 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let all = variants().into_iter().filter(wanted);
     let work: Vec<(Variant, &str)> =
         all.flat_map(|v| options.arches.iter().map(move |a| (v.clone(), a.as_str()))).collect();
+    if work.is_empty() {
+        bail!("no variant has a name that begins with {}", options.only.unwrap_or_default());
+    }
     let (next, problems, lines) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let worker = || {
         while let Some((variant, arch)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {

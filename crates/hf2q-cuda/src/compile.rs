@@ -104,6 +104,9 @@ pub(crate) fn compile(
     let recording = &plan.recording;
     check(recording, &weights, limits)?;
     let arena = plan.arena(limits.max_rows, limits.max_logit_rows);
+    if arena.offsets[recording.logits.tensor.index()].is_none() {
+        return Err(BackendError::Failed { backend: NAME, why: "no operation writes the logits".to_owned() });
+    }
     let memory = Buffer::new(&device, "the arena of activations", arena.bytes)?;
     let place = |at: Option<usize>| at.map(|at| memory.at() + at as u64);
     let stage = Pinned::new(&device, "the way of weights to the device", STAGE)?;
@@ -168,10 +171,21 @@ fn check(recording: &Recording, weights: &[Bytes], limits: &Limits) -> Result<()
     for (&id, bytes) in recording.weights.iter().zip(weights) {
         let w = recording.weight(id);
         let size = w.ty.row_bytes(w.cols).and_then(|n| n.checked_mul(w.rows)?.checked_mul(w.experts));
+        if size == Some(0) {
+            let name = &recording.tensors[id.index()].name;
+            return failed(format!("tensor {name} has no elements"));
+        }
         if size != Some(bytes.len()) {
             let (name, found) = (recording.tensors[id.index()].name.clone(), bytes.len());
             return Err(BackendError::WeightSize { name, found, expected: size.unwrap_or(usize::MAX) });
         }
+    }
+    if let Some(group) = recording.groups.iter().find(|g| g.span.most() == Some(0)) {
+        return failed(format!("rows see no position of group {}, not even their own", group.name));
+    }
+    if !matches!(recording.activation(recording.logits.tensor), Some((RowKind::Logits, _))) {
+        let name = &recording.tensors[recording.logits.tensor.index()].name;
+        return failed(format!("{name} cannot be logits: it has no row for each whose logits are wanted"));
     }
     recording.check().or_else(|error| failed(error.to_string()))
 }
@@ -189,6 +203,11 @@ impl Compiler<'_> {
             let why = format!("{} is no activation", self.recording.tensors[view.tensor.index()].name);
             return Err(BackendError::Failed { backend: NAME, why });
         };
+        if view.offset.checked_add(view.width).is_none_or(|end| end > stride) {
+            let name = &self.recording.tensors[view.tensor.index()].name;
+            let why = format!("columns {}+{} of {name}, which has {stride}", view.offset, view.width);
+            return Err(BackendError::Failed { backend: NAME, why });
+        }
         let data = at + (view.offset * size_of::<f32>()) as u64;
         Ok(Operand { rows: Rows { data, stride: small(stride)?, width: small(view.width)? }, kind })
     }
@@ -302,4 +321,50 @@ impl Compiler<'_> {
 pub(crate) fn small(n: usize) -> Result<u32, BackendError> {
     u32::try_from(n)
         .map_err(|_| BackendError::Failed { backend: NAME, why: format!("a size of {n} is too large") })
+}
+
+#[cfg(test)]
+mod tests {
+    use hf2q_model::{RecordOptions, toy};
+    use hf2q_plan::{KvFormat, Passes};
+
+    use super::*;
+
+    fn limits(recording: &Recording) -> Limits {
+        Limits { max_rows: 8, max_logit_rows: 8, pages: vec![4; recording.groups.len()] }
+    }
+
+    fn refused(recording: &Recording, weights: &[Bytes]) -> Option<String> {
+        check(recording, weights, &limits(recording)).err().map(|e| e.to_string())
+    }
+
+    #[test]
+    fn models_are_accepted() {
+        for (name, model) in toy::all(2) {
+            for all_rows in [false, true] {
+                let options = RecordOptions { all_rows, ..RecordOptions::uniform(KvFormat::F16) };
+                let plan = Plan::compile(model.record(&options).unwrap(), Passes::ALL);
+                let weights = model.weights_for(&plan.recording);
+                assert_eq!(refused(&plan.recording, &weights), None, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_kernels_rely_on_is_checked() {
+        let (_, model) = toy::all(2).into_iter().next().unwrap();
+        let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
+        let weights = model.weights_for(&recording);
+        let mut other = recording.clone();
+        other.groups[0].span = hf2q_plan::Span::Last(0);
+        assert!(refused(&other, &weights).is_some_and(|why| why.contains("rows see no position of group")));
+        let mut other = recording.clone();
+        let of_step = |op: &NamedOp| match &op.op {
+            Op::Embed(o) => Some(o.out),
+            _ => None,
+        };
+        other.logits = recording.ops.iter().find_map(of_step).unwrap();
+        assert!(refused(&other, &weights).is_some_and(|why| why.contains("cannot be logits")));
+        assert!(refused(&recording, &weights[1..]).is_some_and(|why| why.contains("weights given")));
+    }
 }

@@ -97,6 +97,27 @@ fn info(ordinal: i32) -> Result<DeviceInfo, DriverError> {
     })
 }
 
+/// Oldest CUDA version of the driver, which has all functions that are called, and oldest compute capability, which has all
+/// instructions that kernels are written with.
+const LEAST_DRIVER: (u32, u32) = (12, 0);
+const LEAST_CAPABILITY: (u32, u32) = (8, 0);
+
+/// Refuses what is too old. The driver comes first: a function that it lacks would end the process.
+fn check_age(driver: Option<(u32, u32)>, info: &DeviceInfo) -> Result<(), CudaError> {
+    let too_old = |what: String, found, least| Err(CudaError::TooOld { what, found, least });
+    match driver {
+        Some(found) if found < LEAST_DRIVER => {
+            too_old("the CUDA version of the NVIDIA driver".to_owned(), found, LEAST_DRIVER)
+        }
+        _ if info.capability < LEAST_CAPABILITY => too_old(
+            format!("the compute capability of device {} ({})", info.ordinal, info.name),
+            info.capability,
+            LEAST_CAPABILITY,
+        ),
+        _ => Ok(()),
+    }
+}
+
 /// An open device with one stream: what is queued runs in order.
 pub(crate) struct Device {
     pub(crate) info: DeviceInfo,
@@ -120,6 +141,7 @@ impl Device {
         let count = devices.found.len();
         let info = devices.found.into_iter().nth(ordinal);
         let info = info.ok_or(CudaError::NoDevice { found: ordinal, count })?;
+        check_age(devices.driver, &info)?;
         let fail = |e| driver_error("opening the device", e);
         let context = CudaContext::new(ordinal).map_err(fail)?;
         // SAFETY: all memory of this crate is used on one stream, or after waiting for it.
@@ -142,5 +164,33 @@ impl Device {
     /// Waits for all that was queued.
     pub(crate) fn wait(&self, what: &str) -> Result<(), CudaError> {
         self.stream.synchronize().map_err(|e| driver_error(what, e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(capability: (u32, u32)) -> DeviceInfo {
+        DeviceInfo { ordinal: 1, name: "A".to_owned(), capability, memory: 1 << 30, multiprocessors: 8 }
+    }
+
+    #[test]
+    fn what_is_too_old_is_named() {
+        check_age(Some((12, 0)), &info((8, 0))).unwrap();
+        check_age(Some((13, 1)), &info((12, 0))).unwrap();
+        let driver = check_age(Some((11, 8)), &info((9, 0))).unwrap_err().to_string();
+        assert_eq!(
+            driver,
+            "the CUDA version of the NVIDIA driver is 11.8, needed is at least 12.0; run on the CPU"
+        );
+        let device = check_age(Some((13, 0)), &info((7, 5))).unwrap_err().to_string();
+        assert!(device.contains("device 1 (A) is 7.5, needed is at least 8.0"), "{device}");
+    }
+
+    #[test]
+    fn architectures_are_those_of_the_compiler() {
+        let arch = [(8, 0), (8, 9), (9, 0), (10, 3), (12, 0)].map(|capability| info(capability).arch());
+        assert_eq!(arch, ["sm_80", "sm_89", "sm_90a", "sm_103", "sm_120"]);
     }
 }

@@ -21,6 +21,16 @@ pub enum CudaError {
         /// How many there are.
         count: usize,
     },
+    /// The driver or the device is older than what kernels are written for.
+    #[error("{what} is {}.{}, needed is at least {}.{}; run on the CPU", found.0, found.1, least.0, least.1)]
+    TooOld {
+        /// What is too old.
+        what: String,
+        /// Its version.
+        found: (u32, u32),
+        /// The version that is needed.
+        least: (u32, u32),
+    },
     /// The compiler's library is not there and a kernel is not yet compiled.
     #[error(
         "kernel {kernel} is not compiled for {arch} and NVRTC was not found ({why}); install it, for example with \
@@ -69,7 +79,7 @@ pub enum CudaError {
         bytes: usize,
     },
     /// A compiled kernel could not be kept.
-    #[error("{}: {error}", path.display())]
+    #[error("a compiled kernel cannot be kept as {}: {error}; name another folder, or none", path.display())]
     Cache {
         /// File or folder.
         path: PathBuf,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::{result, sys};
@@ -31,16 +32,13 @@ pub(crate) struct Library {
     modules: Mutex<HashMap<Variant, Module>>,
 }
 
-// SAFETY: functions of NVRTC may be called by any thread, and module handles are only passed to the driver.
-#[expect(unsafe_code, reason = "handles of C libraries")]
-unsafe impl Send for Library {}
-// SAFETY: as above.
-#[expect(unsafe_code, reason = "handles of C libraries")]
-unsafe impl Sync for Library {}
-
 /// A loaded variant. It is not unloaded: the driver does so with the context.
 #[derive(Clone, Copy)]
 struct Module(sys::CUmodule);
+
+// SAFETY: the handle is only passed to the driver.
+#[expect(unsafe_code, reason = "handles of the driver")]
+unsafe impl Send for Module {}
 
 /// A kernel that can be launched.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +64,9 @@ impl Library {
         variant: &Variant,
         (entry, shared): (&str, u32),
     ) -> Result<Function, CudaError> {
-        let module = self.module(device, variant)?;
+        // Held to the end, so that of two programs neither lowers what the other has raised.
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let module = self.module(device, variant, &mut modules)?;
         let what = format!("loading kernel {entry} of {}", variant.name());
         let fail = |e| driver_error(&what, e);
         let name = CString::new(entry).expect("names of kernels have no zero bytes");
@@ -75,23 +75,27 @@ impl Library {
         if shared > 48 * 1024 {
             let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             // SAFETY: the function was found above.
-            let set = unsafe {
-                result::function::set_function_attribute(function, attribute, shared.cast_signed())
-            };
-            set.map_err(fail)?;
+            let most = unsafe { result::function::get_function_attribute(function, attribute) };
+            let wanted = shared.cast_signed().max(most.map_err(fail)?);
+            // SAFETY: as above.
+            unsafe { result::function::set_function_attribute(function, attribute, wanted) }.map_err(fail)?;
         }
         Ok(Function(function))
     }
 
     #[expect(unsafe_code, reason = "the driver is a library written in C")]
-    fn module(&self, device: &Device, variant: &Variant) -> Result<Module, CudaError> {
-        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+    fn module(
+        &self,
+        device: &Device,
+        variant: &Variant,
+        modules: &mut HashMap<Variant, Module>,
+    ) -> Result<Module, CudaError> {
         if let Some(module) = modules.get(variant) {
             return Ok(*module);
         }
         device.bind()?;
         let cubin = self.cubin(variant, &device.info.arch())?;
-        // SAFETY: a whole cubin, made by the compiler.
+        // SAFETY: a cubin whose parts all lie within it: made by the compiler, or read by `read_whole`.
         let module = unsafe { result::module::load_data(cubin.as_ptr().cast()) };
         let module = module.map_err(|e| driver_error(&format!("loading kernel {}", variant.name()), e))?;
         let module = Module(module);
@@ -101,7 +105,7 @@ impl Library {
 
     fn cubin(&self, variant: &Variant, arch: &str) -> Result<Vec<u8>, CudaError> {
         let prebuilt = self.folders.prebuilt.as_ref();
-        if let Some(found) = prebuilt.and_then(|folder| fs::read(folder.join(variant.key(arch, ""))).ok()) {
+        if let Some(found) = prebuilt.and_then(|folder| read_whole(&folder.join(variant.key(arch, "")))) {
             return Ok(found);
         }
         let nvrtc = self.nvrtc.get_or_init(|| Nvrtc::load(self.folders.nvrtc.as_deref()));
@@ -113,7 +117,7 @@ impl Library {
         let (major, minor) = nvrtc.version();
         let key = variant.key(arch, &format!("{major}.{minor}"));
         let kept = self.folders.cache.as_ref().map(|folder| folder.join(key));
-        if let Some(found) = kept.as_ref().and_then(|path| fs::read(path).ok()) {
+        if let Some(found) = kept.as_deref().and_then(read_whole) {
             return Ok(found);
         }
         let compiled = compile(nvrtc, variant, arch, &[])?;
@@ -122,6 +126,40 @@ impl Library {
         }
         Ok(compiled.cubin)
     }
+}
+
+/// The cubin of a file; `None`: there is none, or not all of it.
+fn read_whole(path: &Path) -> Option<Vec<u8>> {
+    fs::read(path).ok().filter(|cubin| is_whole(cubin))
+}
+
+/// Whether bytes are an ELF file of 64 bits whose tables and sections lie within it: the driver is not told its length.
+fn is_whole(elf: &[u8]) -> bool {
+    elf.starts_with(b"\x7fELF\x02\x01") && parts_lie_within(elf) == Some(true)
+}
+
+/// `None`: the header or a table ends early.
+fn parts_lie_within(elf: &[u8]) -> Option<bool> {
+    const NO_BITS: usize = 8;
+    let bytes = |at: usize, len: usize| elf.get(at..at.checked_add(len)?);
+    let number = |at: usize, len: usize| {
+        usize::try_from(bytes(at, len)?.iter().rev().fold(0_u64, |n, &b| n << 8 | u64::from(b))).ok()
+    };
+    // Where the tables of segments and of sections begin, bytes of an entry, entries.
+    let [segments, sections] = [(32, 54), (40, 58)];
+    bytes(number(segments.0, 8)?, number(segments.1, 2)?.checked_mul(number(segments.1 + 2, 2)?)?)?;
+    let (table, each, count) = (number(sections.0, 8)?, number(sections.1, 2)?, number(sections.1 + 2, 2)?);
+    let table = bytes(table, each.checked_mul(count)?).map(|_| table)?;
+    if each < 64 {
+        return Some(false);
+    }
+    for at in (0..count).map(|i| table + i * each) {
+        let (kind, from, len) = (number(at + 4, 4)?, number(at + 24, 8)?, number(at + 32, 8)?);
+        if kind != NO_BITS {
+            bytes(from, len)?;
+        }
+    }
+    Some(count > 0)
 }
 
 /// Compiles a variant, with some more options.
@@ -149,9 +187,49 @@ pub fn keep(path: &Path, bytes: &[u8]) -> Result<(), CudaError> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(fail)?;
     }
-    let draft = path.with_extension(format!("{}.part", std::process::id()));
+    static DRAFTS: AtomicUsize = AtomicUsize::new(0);
+    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    let draft = path.with_extension(format!("{}-{number}.part", std::process::id()));
     fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, path)).map_err(|error| {
         let _ = fs::remove_file(&draft);
         fail(error)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A header, 16 bytes of a section, and a table of one section.
+    fn elf() -> Vec<u8> {
+        let mut elf = vec![0; 64 + 16 + 64];
+        elf[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        (elf[40], elf[58], elf[60]) = (80, 64, 1);
+        (elf[80 + 4], elf[80 + 24], elf[80 + 32]) = (1, 64, 16);
+        elf
+    }
+
+    #[test]
+    fn a_file_that_ends_early_is_not_given_to_the_driver() {
+        let whole = elf();
+        assert!(is_whole(&whole));
+        assert!((0..whole.len()).all(|len| !is_whole(&whole[..len])), "no part of it is whole");
+        let mut long = elf();
+        long[80 + 32] = 81;
+        assert!(!is_whole(&long), "a section leaves the file");
+        let mut far = elf();
+        far[40..48].fill(0xff);
+        assert!(!is_whole(&far), "the table leaves the file");
+    }
+
+    #[test]
+    fn kept_files_are_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep").join("a.sm_90a.cubin");
+        keep(&path, b"not a kernel").unwrap();
+        assert_eq!(read_whole(&path), None);
+        keep(&path, &elf()).unwrap();
+        assert_eq!(read_whole(&path), Some(elf()));
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no draft is left");
+    }
 }

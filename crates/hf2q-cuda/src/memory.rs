@@ -3,11 +3,20 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{CudaContext, result};
+use cudarc::driver::sys::{CUdeviceptr, CUresult};
+use cudarc::driver::{CudaContext, DriverError, result};
 
 use crate::device::{Device, driver_error};
 use crate::error::CudaError;
+
+fn not_allocated(what: &str, bytes: usize, error: DriverError) -> CudaError {
+    match error.0 {
+        CUresult::CUDA_ERROR_OUT_OF_MEMORY | CUresult::CUDA_ERROR_INVALID_VALUE => {
+            CudaError::OutOfMemory { what: what.to_owned(), bytes }
+        }
+        _ => driver_error(&format!("allocating {what}"), error),
+    }
+}
 
 /// Bytes of the device, zeroed.
 pub(crate) struct Buffer {
@@ -20,10 +29,9 @@ pub(crate) struct Buffer {
 impl Buffer {
     pub(crate) fn new(device: &Device, what: &str, bytes: usize) -> Result<Self, CudaError> {
         device.bind()?;
-        let fail = |_| CudaError::OutOfMemory { what: what.to_owned(), bytes };
         let len = bytes.max(1);
         // SAFETY: the size is not zero.
-        let at = unsafe { result::malloc_sync(len) }.map_err(fail)?;
+        let at = unsafe { result::malloc_sync(len) }.map_err(|e| not_allocated(what, bytes, e))?;
         let buffer = Self { at, bytes: len, context: Arc::clone(&device.context) };
         // SAFETY: the bytes have just been allocated.
         let zeroed = unsafe { result::memset_d8_async(at, 0, len, device.stream.cu_stream()) };
@@ -111,10 +119,10 @@ unsafe impl Send for Pinned {}
 impl Pinned {
     pub(crate) fn new(device: &Device, what: &str, bytes: usize) -> Result<Self, CudaError> {
         device.bind()?;
-        let bytes = bytes.next_multiple_of(16).max(16);
+        let bytes = bytes.checked_next_multiple_of(16).unwrap_or(usize::MAX).max(16);
         // SAFETY: the size is not zero.
         let at = unsafe { result::malloc_host(bytes, 0) };
-        let at = at.map_err(|_| CudaError::OutOfMemory { what: what.to_owned(), bytes })?;
+        let at = at.map_err(|e| not_allocated(what, bytes, e))?;
         // SAFETY: the bytes have just been allocated.
         unsafe { at.cast::<u8>().write_bytes(0, bytes) };
         Ok(Self { at, bytes, context: Arc::clone(&device.context) })

@@ -1,5 +1,6 @@
 //! NVRTC, the compiler of kernels, loaded when it is needed.
 
+use std::error::Error;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr::null_mut;
@@ -77,18 +78,17 @@ impl Nvrtc {
     /// # Errors
     /// What the loader said, if there is none.
     pub fn load(file: Option<&Path>) -> Result<Self, String> {
-        let mut libraries = Vec::new();
         let Some(file) = file else {
-            let mut why = String::new();
+            let mut tried = Vec::new();
             for name in NAMES {
-                match Self::open(Path::new(name), libraries) {
+                match Self::open(Path::new(name), Vec::new()) {
                     Ok(found) => return Ok(found),
-                    Err(error) => why = error,
+                    Err(why) => tried.push(why),
                 }
-                libraries = Vec::new();
             }
-            return Err(why);
+            return Err(tried.join("; "));
         };
+        let mut libraries = Vec::new();
         // Its second library is looked for by name only, so it must be there before.
         let beside = file.parent().and_then(|folder| std::fs::read_dir(folder).ok());
         for entry in beside.into_iter().flatten().flatten() {
@@ -103,11 +103,11 @@ impl Nvrtc {
 
     fn open(file: &Path, mut libraries: Vec<Library>) -> Result<Self, String> {
         // SAFETY: as above, for the library that the system knows by this name.
-        let library = unsafe { Library::new(file) }.map_err(|e| e.to_string())?;
+        let library = unsafe { Library::new(file) }.map_err(|e| why(file, &e))?;
         macro_rules! get {
             ($name:literal) => {
                 // SAFETY: the field has the type that NVRTC's header gives this function.
-                *unsafe { library.get($name) }.map_err(|e| e.to_string())?
+                *unsafe { library.get($name) }.map_err(|e| why(file, &e))?
             };
         }
         let functions = Functions {
@@ -122,7 +122,8 @@ impl Nvrtc {
         };
         let (mut major, mut minor) = (0, 0);
         // SAFETY: both point to integers.
-        unsafe { (functions.version)(&mut major, &mut minor) };
+        let code = unsafe { (functions.version)(&mut major, &mut minor) };
+        check("nvrtcVersion", code).map_err(|e| e.to_string())?;
         libraries.push(library);
         Ok(Self { functions, version: (major, minor), _libraries: libraries })
     }
@@ -187,6 +188,13 @@ impl Nvrtc {
         check("nvrtcGetCUBIN", unsafe { (self.functions.cubin)(program, cubin.as_mut_ptr().cast()) })?;
         Ok(Compiled { cubin, log })
     }
+}
+
+/// What the loader said of a file: its error itself names only the call.
+fn why(file: &Path, error: &libloading::Error) -> String {
+    let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+    let name = file.to_string_lossy();
+    if why.contains(&*name) { why } else { format!("{name}: {why}") }
 }
 
 fn check(call: &'static str, code: c_int) -> Result<(), CudaError> {

@@ -77,7 +77,21 @@ impl CudaProgram {
         step.check(&self.plan.recording, &self.limits, self.compiled.vocabulary)?;
         self.rows = (step.len(), step.logit_rows.len());
         step::words(step, &self.windows, &mut self.words);
+        self.check_spans()?;
         self.send_words().map_err(BackendError::from)
+    }
+
+    /// No slot is seen twice, so a row sees no more pages than there are, and one where it begins amid a page: partial
+    /// results of attention have that room.
+    fn check_spans(&self) -> Result<(), BackendError> {
+        for (i, (group, &pages)) in self.plan.recording.groups.iter().zip(&self.limits.pages).enumerate() {
+            let found = step::spans(&self.words, i);
+            if found > pages.saturating_add(1) {
+                let why = format!("a row sees {found} pages of group {}, which has {pages}", group.name);
+                return Err(BackendError::Failed { backend: NAME, why });
+            }
+        }
+        Ok(())
     }
 
     fn send_words(&mut self) -> Result<(), CudaError> {
@@ -136,21 +150,27 @@ impl CudaProgram {
         let (_, stride) =
             self.plan.recording.activation(view.tensor).unwrap_or((RowKind::Logits, view.width));
         let (width, rows, device) = (view.width, self.rows.1, &self.compiled.device);
-        let at = self.compiled.places[view.tensor.index()].unwrap_or(self.compiled.arena.at())
-            + (view.offset * size_of::<f32>()) as u64;
+        let first = self.compiled.places[view.tensor.index()].expect("opening has looked for the logits");
+        let at = first + (view.offset * size_of::<f32>()) as u64;
         if stride == width {
             let bytes = rows * width * size_of::<f32>();
             self.compiled.arena.download(device, at, (&mut self.logits, bytes))?;
             device.wait("a step")?;
         } else {
             let mut all = vec![0.0; rows * stride];
-            let first = at - (view.offset * size_of::<f32>()) as u64;
             self.compiled.read(first, &mut all)?;
             let rows = all.chunks_exact(stride).flat_map(|row| &row[view.offset..][..width]);
             let words = self.logits.words(self.rows.1 * width);
             words.iter_mut().zip(rows).for_each(|(to, from)| *to = from.to_bits());
         }
         Ok(self.logits.values(rows * width))
+    }
+}
+
+impl Drop for CudaProgram {
+    fn drop(&mut self) {
+        // After an error, launches and copies may still run on what is freed next.
+        let _ = self.compiled.device.wait("closing a program");
     }
 }
 

@@ -78,6 +78,12 @@ pub(crate) fn words(step: &Step, windows: &[Option<u32>], out: &mut Vec<u32>) {
     }
 }
 
+/// Most spans of keys that a chunk sees in group `i`, of listed words.
+pub(crate) fn spans(words: &[u32], i: usize) -> usize {
+    let first = HEADER + GROUP * i + of_group::SPANS;
+    words[first..][..2].iter().max().map_or(0, |&n| n as usize)
+}
+
 fn word(n: usize) -> u32 {
     u32::try_from(n).expect("a step's lists are shorter than 2^32")
 }
@@ -154,7 +160,7 @@ mod tests {
         let group = HEADER;
         assert_eq!((get(group + of_group::SLOTS, 12), get(group + of_group::TABLES, 4)), (70, 2));
         assert_eq!((out[group + of_group::PAGES], get(group + of_group::PATHS, 12)), (5, 70));
-        assert_eq!(out[group + of_group::SPANS..][..2], [3, 3]);
+        assert_eq!((out[group + of_group::SPANS..][..2].to_vec(), spans(&out, 0)), (vec![3, 3], 3));
     }
 
     #[test]

@@ -22,6 +22,9 @@ const WIDEST: usize = 2 * THREADS;
 /// Bytes for the partial results of a kind of layers.
 const SPACE: usize = 128 << 20;
 
+/// Bytes that one row may take beyond that: without parts, a few blocks would read all that it sees.
+const SPACE_OF_ROW: usize = 1 << 30;
+
 /// Most rows whose spans are computed side by side: with more there is work enough.
 const SPLIT_ROWS: usize = 16;
 
@@ -140,6 +143,10 @@ pub(crate) fn attention(
     if head_dim > WIDEST {
         return Err(Compiler::unsupported(op, format!("heads of {head_dim}, accepted are up to {WIDEST}")));
     }
+    if let Span::Pages(_) = c.recording.groups[group].span {
+        let why = format!("{} is of whole pages, which only recent positions are", description.name);
+        return Err(Compiler::unsupported(op, why));
+    }
     let width = head_dim.next_multiple_of(32);
     let mut functions = Vec::new();
     for q in QUERIES {
@@ -151,7 +158,8 @@ pub(crate) fn attention(
     let spans_each = spans(c.limits.pages[group], window) + usize::from(second.is_some());
     let row_bytes = o.heads * spans_each * (width + 4) * size_of::<f32>();
     let (q, out) = (c.operand(o.q)?, c.operand(o.out)?);
-    let split_rows = (SPACE / row_bytes).min(SPLIT_ROWS).min(c.max_rows(q.kind));
+    let room = (SPACE / row_bytes).max(usize::from(row_bytes <= SPACE_OF_ROW));
+    let split_rows = room.min(SPLIT_ROWS).min(c.max_rows(q.kind));
     let args = Args {
         sources: [first, second.unwrap_or(first)],
         q: q.rows,

@@ -1,8 +1,11 @@
 //! Keys and values: storing and moving them. Their layout is in `kv.cuh`.
 
-use hf2q_plan::{BackendError, CacheId, GroupId, KvFormat, KvStore, KvVector, PAGE, Recording, RowKind};
+use hf2q_plan::{
+    BackendError, Cache, CacheId, GroupId, KvFormat, KvStore, KvVector, Op, PAGE, Recording, RowKind,
+};
 
 use super::{Arguments, Call, Cx, Grid, Rows, launch_ahead};
+use crate::backend::NAME;
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -104,15 +107,32 @@ fn vectors(c: &mut Compiler<'_>, vector: KvVector) -> Result<Vectors, BackendErr
     })
 }
 
+/// Why a cache cannot be stored, if it cannot.
+fn refused(cache: &Cache) -> Option<String> {
+    let (head_dim, values) = (cache.head_dim, cache.values());
+    if head_dim == 0 || head_dim > WIDEST {
+        return Some(format!("heads of {head_dim}, accepted are 1 to {WIDEST}"));
+    }
+    // Components of such vectors are stored in another order than their own.
+    let (found, usual) = (values.block(), values.format.block(head_dim));
+    (found != usual).then(|| {
+        let [found, usual] = [found, usual].map(Option::unwrap_or_default);
+        format!(
+            "keys are formed of values in {} in blocks of {found}, accepted are {usual}: choose another format, for \
+             example q8_0, or different ones for keys and values",
+            values.format.name()
+        )
+    })
+}
+
 /// The cache of a layer, allocated when it is first asked for.
 pub(crate) fn cache(c: &mut Compiler<'_>, id: CacheId) -> Result<DeviceCache, BackendError> {
     if let Some(known) = c.caches.get(&id.index()) {
         return Ok(*known);
     }
     let cache = c.recording.cache(id).clone();
-    if cache.head_dim == 0 || cache.head_dim > WIDEST {
-        let why = format!("{}: heads of {}, accepted are 1 to {WIDEST}", cache.name, cache.head_dim);
-        return Err(BackendError::Unsupported { backend: crate::backend::NAME, op: cache.name, why });
+    if let Some(why) = refused(&cache) {
+        return Err(BackendError::Unsupported { backend: NAME, op: cache.name, why });
     }
     let keys = cache.keys().map(|k| vectors(c, k)).transpose()?.unwrap_or_default();
     let values = vectors(c, cache.values())?;
@@ -189,10 +209,10 @@ pub(crate) struct Mover {
     caches: Vec<DeviceCache>,
 }
 
-/// Prepares the moves of slots in all caches of a plan, which also allocates those that nothing stores into.
+/// Prepares the moves of slots in all caches that something is stored in.
 pub(crate) fn mover(c: &mut Compiler<'_>, recording: &Recording) -> Result<Mover, BackendError> {
     let ids = recording.ops.iter().filter_map(|op| match &op.op {
-        hf2q_plan::Op::KvStore(o) => Some(o.cache),
+        Op::KvStore(o) => Some(o.cache),
         _ => None,
     });
     let mut ids: Vec<CacheId> = ids.collect();

@@ -318,7 +318,7 @@ impl Multiply {
 pub(crate) fn mat_mul(c: &mut Compiler<'_>, op: &NamedOp, o: &MatMul) -> Result<Box<dyn Call>, BackendError> {
     let w = c.recording.weight(o.weight).clone();
     if mat_mul_float::multiplies(w.ty) {
-        return mat_mul_float::prepare(c, (o.weight, o.x, o.out), None);
+        return mat_mul_float::prepare(c, op, (o.weight, o.x, o.out), None);
     }
     let Some(layout) = Layout::of(w.ty) else { return Err(unsupported(op, w.ty)) };
     multiply(c, layout, (o.weight, o.x, o.out), None)
@@ -335,10 +335,10 @@ pub(crate) fn expert_mat_mul(
     if layout.is_none() && !mat_mul_float::multiplies(w.ty) {
         return Err(unsupported(op, w.ty));
     }
-    let choice = Choice::prepare(c, o, layout.is_none())?;
+    let choice = Choice::prepare(c, (op, o), layout.is_none())?;
     match layout {
         Some(layout) => multiply(c, layout, (o.weight, o.x, o.out), Some(choice)),
-        None => mat_mul_float::prepare(c, (o.weight, o.x, o.out), Some(choice)),
+        None => mat_mul_float::prepare(c, op, (o.weight, o.x, o.out), Some(choice)),
     }
 }
 
@@ -380,10 +380,9 @@ fn multiply(
         Some(_) => Some(Arc::new(Mutex::new(vec![product]))),
     };
     let Some(products) = products else { return Ok(Box::new(Launched)) };
-    let mut functions = [packed.function; KERNELS.len()];
-    for (function, kernel) in functions.iter_mut().zip(KERNELS) {
-        *function = kernel.function(c, &layout, w.cols)?;
-    }
+    let functions = KERNELS.iter().map(|kernel| kernel.function(c, &layout, w.cols));
+    let functions: Vec<_> = functions.collect::<Result<_, _>>()?;
+    let functions = functions.try_into().unwrap_or_else(|_| unreachable!("one for each of KERNELS"));
     let multiprocessors = c.device.info.multiprocessors as usize;
     Ok(Box::new(Multiply { functions, layout, products, kind: out.kind, multiprocessors, choice }))
 }

@@ -1,10 +1,10 @@
 //! Products with float weights, in f32, from the file's own layout.
 
 use hf2q_gguf::TensorType;
-use hf2q_plan::{BackendError, ExpertInput, RowKind, TensorId, View};
+use hf2q_plan::{BackendError, ExpertInput, NamedOp, RowKind, TensorId, View};
 
 use super::mat_mul_experts::{Choice, Grouping};
-use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead};
+use super::{Arguments, Call, Cx, Grid, MAX_Y, Rows, kind_code, launch_ahead};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -68,15 +68,12 @@ struct Multiply {
 impl Call for Multiply {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let (rows, mut args) = (cx.count(self.kind), self.args);
-        let (single, spans) = match &self.choice {
-            None if rows <= 1 => (true, rows),
-            None => (false, rows.div_ceil(SHAPES[1].0)),
-            Some(choice) => {
-                let grouping = choice.grouping(rows);
-                args.list = if grouping == Grouping::Single { 0 } else { choice.list };
-                (grouping == Grouping::Single, choice.spans(rows, grouping))
-            }
+        let spans = spans(self.choice.as_ref(), rows);
+        let single = match &self.choice {
+            None => rows <= 1,
+            Some(choice) => choice.grouping(rows) == Grouping::Single,
         };
+        args.list = self.choice.as_ref().filter(|_| !single).map_or(0, |choice| choice.list);
         let outs = args.n_out as usize;
         let index = if single { 0 } else { 1 + usize::from(outs * spans > FEW) };
         let units = outs.div_ceil(SHAPES[index].1);
@@ -87,15 +84,31 @@ impl Call for Multiply {
     }
 }
 
+/// Spans of so many rows.
+fn spans(choice: Option<&Choice>, rows: usize) -> usize {
+    match choice {
+        None if rows <= 1 => rows,
+        None => rows.div_ceil(SHAPES[1].0),
+        Some(choice) => choice.spans(rows, choice.grouping(rows)),
+    }
+}
+
 /// Prepares a product.
 pub(super) fn prepare(
     c: &mut Compiler<'_>,
+    op: &NamedOp,
     (weight, x, out): (TensorId, View, View),
     choice: Option<Choice>,
 ) -> Result<Box<dyn Call>, BackendError> {
     let w = c.weight(weight)?;
     let [one, few, more] = SHAPES.map(|shape| c.function(&variant(w.ty, shape), "mat_mul_float"));
     let (x, out) = (c.operand(x)?, c.operand(out)?);
+    let spans = spans(choice.as_ref(), c.max_rows(out.kind));
+    if spans > MAX_Y {
+        let why =
+            format!("{spans} blocks of rows, accepted are {MAX_Y}: open the program for fewer rows a step");
+        return Err(Compiler::unsupported(op, why));
+    }
     let row_bytes = w.ty.block_bytes() * w.n_in;
     let args = Args {
         weight: w.data,

@@ -7,7 +7,6 @@ use hf2q_plan::{BackendError, TensorId};
 use super::mat_mul::TILE;
 use super::{Arguments, Cx, Grid, launch};
 use crate::compile::{Compiler, small};
-use crate::library::Function;
 use crate::sources::Variant;
 
 /// Values of a step of k.
@@ -85,8 +84,6 @@ pub(crate) struct Packed {
     pub(super) data: u64,
     /// From one matrix of a stack to the next.
     pub(super) matrix_bytes: u64,
-    /// What packed it.
-    pub(super) function: Function,
 }
 
 /// `Pack` of the kernel.
@@ -130,7 +127,7 @@ pub(super) fn packed(c: &mut Compiler<'_>, id: TensorId, layout: &Layout) -> Res
     launch(&cx, function, Grid::new(blocks, STEP), &args)?;
     // The bytes of the file are needed no more.
     c.device.wait("packing weights")?;
-    let packed = Packed { data, matrix_bytes: matrix as u64, function };
+    let packed = Packed { data, matrix_bytes: matrix as u64 };
     c.quantized.packed.push((id, packed));
     Ok(packed)
 }
