@@ -12,7 +12,7 @@ pub enum ObserveError {
     Engine(#[from] EngineError),
     /// A model whose activations overflow, or whose weights are damaged.
     #[error(
-        "the input of {tensor} is not finite, so its importance is unknown; the model's weights may be damaged, `hf2q inspect` checks them"
+        "the input of {tensor} is not finite, so its importance is unknown; the model's weights may be damaged, `hf2q verify` checks them"
     )]
     NotFinite {
         /// GGUF name of the weight.
@@ -38,9 +38,9 @@ pub enum ObserveError {
         /// Its number of tokens.
         found: usize,
     },
-    /// The side that others are measured by is no measure.
+    /// What predicts nothing is no measure.
     #[error(
-        "the logits of {name} after {position} tokens are not finite; the model's weights may be damaged (`hf2q inspect` checks them), or its cache needs a format with a wider range"
+        "the logits of {name} after {position} tokens are not finite; the model's weights may be damaged (`hf2q verify` checks them), or its cache needs a format with a wider range"
     )]
     Logits {
         /// What was computed.

@@ -62,6 +62,12 @@ impl Likelihood {
     }
 }
 
+/// The first row of `logits` whose likelihood of its target is not finite.
+pub(crate) fn not_finite(logits: &[f32], targets: &[u32]) -> Option<usize> {
+    let mut rows = logits.chunks_exact((logits.len() / targets.len().max(1)).max(1)).zip(targets);
+    rows.position(|(row, &token)| !surprise(row, token as usize).is_finite())
+}
+
 /// `ln Σ exp(l) - l[token]`.
 fn surprise(logits: &[f32], token: usize) -> f64 {
     log_sum(logits) - f64::from(logits[token])

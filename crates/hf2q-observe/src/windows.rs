@@ -6,7 +6,7 @@ use hf2q_engine::{Engine, LogitRows, SequenceId, Work};
 
 use crate::chunk::{in_sequence, steps};
 use crate::error::ObserveError;
-use crate::likelihood::Likelihood;
+use crate::likelihood::{Likelihood, not_finite};
 
 /// A part of a text that is read at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub fn windows(tokens: usize, length: usize, stride: usize) -> Vec<Window> {
 /// window's first token is given, not predicted. `go_on` is asked before each step; `None` if it said no.
 ///
 /// # Errors
-/// The window does not fit the engine's context, or the backend fails.
+/// The window does not fit the engine's context, the backend fails, or logits are not finite.
 pub fn read_window(
     engine: &mut Engine,
     (bos, tokens): (Option<u32>, &[u32]),
@@ -66,10 +66,13 @@ fn read(
         if !go_on() {
             return Ok(None);
         }
-        let targets = &given[step.start + 1..=step.end];
+        let (start, targets) = (step.start, &given[step.start + 1..=step.end]);
         let out = engine.step(&[Work { sequence, tokens: &given[step], logits }], None)?;
         if logits == LogitRows::All {
             likelihood.add(out, targets);
+            if let Some(row) = not_finite(out, targets) {
+                return Err(ObserveError::Logits { name: "the model".to_owned(), position: start + row + 1 });
+            }
         }
     }
     Ok(Some(likelihood))

@@ -76,17 +76,22 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "X", value_parser = limit)]
     pub(crate) max_kl_p99: Option<f64>,
     /// Least share of tokens with the same most likely token, 0 to 1
-    #[arg(long, value_name = "X", value_parser = limit)]
+    #[arg(long, value_name = "X", value_parser = share)]
     pub(crate) min_top1: Option<f64>,
     /// Largest ratio of perplexities, B over A
     #[arg(long, value_name = "X", value_parser = limit)]
     pub(crate) max_ppl_ratio: Option<f64>,
-    /// Least mean cosine of attention outputs, in every layer
-    #[arg(long, value_name = "X", value_parser = limit)]
+    /// Least mean cosine of attention outputs, in every layer, 0 to 1
+    #[arg(long, value_name = "X", value_parser = share)]
     pub(crate) min_cosine: Option<f64>,
 }
 
 fn limit(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
     if number >= 0.0 { Ok(number) } else { Err(format!("{text} is not 0 or more")) }
+}
+
+/// A limit of what is 1 at best.
+fn share(text: &str) -> Result<f64, String> {
+    limit(text).and_then(|n| if n <= 1.0 { Ok(n) } else { Err(format!("{text} is not from 0 to 1")) })
 }

@@ -39,11 +39,11 @@ pub(crate) struct PerplexityArgs {
 }
 
 impl PerplexityArgs {
-    /// How the model is run: a window and the token before it are the context.
-    pub(crate) fn engine(&self) -> EngineArgs {
+    /// How the model is run: a window of so many tokens and the token before it are the context.
+    pub(crate) fn engine(&self, window: usize) -> EngineArgs {
         EngineArgs {
             threads: self.threads,
-            context: Some(self.tokens + 1),
+            context: Some(window + 1),
             chunk: self.chunk,
             kv: self.kv,
             isa: self.isa,

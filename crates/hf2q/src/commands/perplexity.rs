@@ -1,6 +1,7 @@
 //! `hf2q perplexity`.
 
 use anyhow::{Result, bail};
+use hf2q_convert::report::plural;
 use hf2q_observe::{Likelihood, Window, read_window, windows};
 use hf2q_text::{Specials, Tokenizer};
 use serde_json::json;
@@ -27,16 +28,18 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let bos = tokenizer.bos();
     let ids = tokenizer.encode(&text, Specials::AsText);
     let windows = windows(ids.len(), args.tokens, stride);
+    let longest = ids.len().min(args.tokens);
     // Without a beginning-of-text token the first token of a window is given, not predicted.
-    if ids.len().min(args.tokens) + usize::from(bos.is_some()) < 2 {
+    if longest + usize::from(bos.is_some()) < 2 {
         bail!(
-            "{}: nothing to predict: {} tokens in windows of {}",
+            "{}: nothing to predict: {} in windows of {}",
             args.file.display(),
-            ids.len(),
+            plural(ids.len(), "token"),
             args.tokens
         );
     }
-    let engine_args = args.engine();
+    texts::note_length("--tokens", longest, &model);
+    let engine_args = args.engine(longest);
     let (mut engine, _) = engine_args.engine(&model, engine_args.sizes(&model, LOGIT_ROWS)?)?;
     interrupt::install_once()?;
     let mut sum = Likelihood::default();
@@ -56,9 +59,9 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let error = sum.error().map(|e| format!(" +/- {e:.4}")).unwrap_or_default();
     let how = if stride < args.tokens { format!(", {stride} apart") } else { String::new() };
     terminal::print_line(&format!(
-        "perplexity {:.4}{error} over {} tokens in windows of {}{how}",
+        "perplexity {:.4}{error} over {} in windows of {}{how}",
         sum.perplexity(),
-        sum.tokens,
+        plural(sum.tokens, "token"),
         args.tokens
     ))
 }

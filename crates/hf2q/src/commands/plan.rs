@@ -1,6 +1,7 @@
 //! `hf2q plan`.
 
 use anyhow::Result;
+use hf2q_convert::report::plural;
 use hf2q_plan::{Cache, Cost, PAGE, Passes, Plan, Span, StepSize};
 
 use crate::args::PlanArgs;
@@ -47,9 +48,10 @@ fn summary(plan: &Plan, rows: usize, total: Cost) -> Result<()> {
         n => format!("; {} for the recent positions of a sequence ({} layers)", bytes(n), recent.len()),
     };
     terminal::print_line(&format!(
-        "\n{} operations in {} waves; a step of {rows} rows reads {} of weights, moves {} of activations, {} flop",
+        "\n{} operations in {} waves; a step of {} reads {} of weights, moves {} of activations, {} flop",
         r.ops.len(),
         plan.waves.len(),
+        plural(rows, "row"),
         terminal::bytes(total.weight_bytes),
         terminal::bytes(total.activation_bytes),
         terminal::count(total.flops),

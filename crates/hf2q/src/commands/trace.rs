@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use hf2q_convert::report::plural;
 use hf2q_engine::Engine;
 use hf2q_gguf::{Gguf, write_file};
 use hf2q_model::{Model, RecordOptions};
@@ -77,7 +78,9 @@ fn open(
         steps.count(prompt.div_ceil(args.engine.chunk)).saturating_sub(prompt.div_ceil(args.engine.chunk));
     let (needed, most) = (prompt + behind, model.config().context_length);
     if needed > most {
-        bail!("the text and the steps behind it are {needed} tokens, and the model's context is {most}");
+        bail!(
+            "the text and the steps behind it are {needed} tokens, and the model's context is {most}; give a shorter text or fewer --steps"
+        );
     }
     let mut engine_args = args.engine.clone();
     engine_args.context = Some(engine_args.context.unwrap_or(0).max(needed));
@@ -102,10 +105,10 @@ fn write(args: &TraceArgs, output: &Path, (tracer, traced): (&Tracer, &[TraceSte
     let bytes = tracer.safetensors(traced, metadata)?;
     interrupt::tidily(|| write_file(output, &bytes))?;
     terminal::print_line(&format!(
-        "Wrote {}: {} tensors of {} steps, {}",
+        "Wrote {}: {} of {}, {}",
         output.display(),
-        tracer.traced().len(),
-        traced.len(),
+        plural(tracer.traced().len(), "tensor"),
+        plural(traced.len(), "step"),
         terminal::bytes(bytes.len() as u64)
     ))
 }

@@ -72,6 +72,15 @@ fn the_table_gives_advice() {
 }
 
 #[test]
+fn a_context_longer_than_the_models_is_no_secret() {
+    let place = Place::new();
+    let model = place.converted("tiny-dense", "q8_0");
+    let ran = place.run(&["fit", &model, "-c", "5000", "--kv", "tq4"]);
+    assert!(ran.stderr.contains("--context 5000 is more than the model's context of 4096 tokens"), "{ran:?}");
+    assert!(ran.success().contains("advice: take --kv 'tq4', which leaves "));
+}
+
+#[test]
 fn a_plan_is_of_the_formats_that_are_asked_for() {
     let place = Place::new();
     let model = place.converted("tiny-moe", "q8_0");

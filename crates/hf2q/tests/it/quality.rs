@@ -114,6 +114,12 @@ fn mistakes_are_said_before_the_work() {
         "less than a chunk of 9000",
         "--context",
     ]);
+    place.run(&compare(&model, &["--b-kv", "tq4", "--b-kv", "tq4"])).failure(&["--b-kv tq4 is given twice"]);
+    for (flag, limit) in [("--min-top1", "99"), ("--min-cosine", "1.5"), ("--max-kl", "nan")] {
+        let ran = place.run(&compare(&model, &["--b-kv", "tq4", flag, limit]));
+        assert_eq!(ran.code, Some(2));
+        ran.failure(&[flag, limit]);
+    }
     place.run(&compare(&model, &["--b-kv", "f16", "--greedy", "200"])).failure(&["--greedy 200", "128 fit"]);
     place.run(&compare(&model, &["--b-kv", "f16", "--html", "text.txt"])).failure(&["text.txt is an input"]);
     place
@@ -191,4 +197,31 @@ fn perplexity_takes_strides_and_formats() {
         .run(&["perplexity", &model, "text.txt", "--stride", "600"])
         .failure(&["--stride 600", "--tokens 511"]);
     place.run(&["perplexity", &model, "text.txt", "-c", "512"]).failure(&["-c"]);
+}
+
+#[test]
+fn what_predicts_nothing_has_no_perplexity() {
+    let (place, model) = place();
+    let mut bytes = std::fs::read(place.path(&model)).unwrap();
+    let weights = bytes.len() - (1 << 20);
+    bytes[weights..].fill(0xff);
+    std::fs::write(place.path("nan.gguf"), bytes).unwrap();
+    place.run(&["perplexity", "nan.gguf", "text.txt"]).failure(&["not finite", "hf2q verify"]);
+}
+
+#[test]
+fn texts_are_utf_8_and_long_windows_are_no_secret() {
+    let (place, model) = place();
+    std::fs::write(place.path("latin.txt"), b"caf\xe9 and more").unwrap();
+    place.run(&["perplexity", &model, "latin.txt"]).failure(&["latin.txt: byte 3 is no UTF-8"]);
+    let text = std::fs::read_to_string(place.path("text.txt")).unwrap();
+    std::fs::write(place.path("long.txt"), text.repeat(6)).unwrap();
+    let long = ["compare", &model, "--b-kv", "f16", "--text", "long.txt", "-c", "4200", "--greedy", "0"];
+    let ran = place.run(&long);
+    assert!(ran.stderr.contains("note: --context 4200 is more than the model's context of 4096"), "{ran:?}");
+    ran.success();
+    // A window is no longer than its text, whatever is asked for.
+    let ran = place.run(&["perplexity", &model, "text.txt", "--tokens", "16777216", "--json"]);
+    assert!(!ran.stderr.contains("note:"), "{ran:?}");
+    ran.success();
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
+use hf2q_convert::report::plural;
 use hf2q_engine::{CacheOptions, EngineOptions, WindowPolicy};
 use hf2q_gguf::Gguf;
 use hf2q_model::{Model, RecordOptions};
@@ -104,14 +105,18 @@ impl Setup {
         if b.is_none() && args.b_kv.is_empty() && args.b_threads.is_none() && args.b_isa.is_none() {
             bail!("there is nothing to compare: give a second model, --b-kv, --b-threads or --b-isa");
         }
+        if let Some((_, kv)) = args.b_kv.iter().enumerate().find(|(i, kv)| args.b_kv[..*i].contains(kv)) {
+            bail!("--b-kv {kv} is given twice");
+        }
         let tokenizer = Tokenizer::from_metadata(a.metadata())?;
         let (model, other) = (load::model(a)?, b.map(load::model).transpose()?);
         if let Some(b) = b {
             same_tokens(&tokenizer, &Tokenizer::from_metadata(b.metadata())?)?;
         }
-        let contexts =
-            [Some(&model), other.as_ref()].into_iter().flatten().map(|m| m.config().context_length);
-        let context = args.context.unwrap_or_else(|| contexts.fold(CONTEXT, usize::min));
+        let models = || [Some(&model), other.as_ref()].into_iter().flatten();
+        let own = models().map(|m| m.config().context_length).fold(CONTEXT, usize::min);
+        let context = args.context.unwrap_or(own);
+        models().for_each(|m| texts::note_length("--context", context, m));
         let (half, room) = (context / 2, context - context / 2);
         let greedy = args.greedy.unwrap_or(GREEDY.min(room));
         if greedy > room {
@@ -148,7 +153,7 @@ impl Setup {
 fn candidate_name(args: &CompareArgs, kv: RecordOptions) -> String {
     let mut parts: Vec<String> = args.other.iter().map(|path| file_name(path)).collect();
     parts.push(kv.to_string());
-    parts.extend(args.b_threads.map(|n| format!("{n} threads")));
+    parts.extend(args.b_threads.map(|n| plural(n, "thread")));
     parts.extend(args.b_isa.map(|isa| format!("{isa:?}").to_lowercase()));
     parts.join(", ")
 }

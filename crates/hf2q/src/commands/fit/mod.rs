@@ -12,6 +12,7 @@ use hf2q_gguf::Bytes;
 use hf2q_model::{Model, RecordOptions};
 use hf2q_plan::{PAGE, Passes, Plan};
 
+use super::texts;
 use crate::args::FitArgs;
 use crate::session::{DEFAULT_CONTEXT, ENDS};
 use crate::{config, memory, terminal};
@@ -52,6 +53,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<()> {
         chunk: args.chunk,
         memory,
     };
+    texts::note_length("--context", question.context, &model);
     let threads = args.threads.unwrap_or_else(config::default_threads);
     let backend = CpuBackend::new(CpuOptions { threads, isa: None })?;
     let mut candidates = Vec::new();

@@ -1,6 +1,7 @@
 //! What `hf2q fit` says.
 
 use anyhow::Result;
+use hf2q_convert::report::plural;
 use hf2q_engine::{GroupNeeds, Needs};
 use serde_json::json;
 
@@ -13,7 +14,7 @@ pub(super) fn table(q: &Question, candidates: &[Candidate], given: bool) -> Resu
         "{}: {} of weights; {} of {} tokens, prompts in chunks of {}",
         terminal::safe(&q.model),
         bytes(first.needs.weights),
-        count(q.sequences, "sequence"),
+        plural(q.sequences, "sequence"),
         q.context,
         q.chunk.min(q.context)
     ))?;
@@ -24,7 +25,11 @@ pub(super) fn table(q: &Question, candidates: &[Candidate], given: bool) -> Resu
             Some(w) if g.fixed => format!("the last {w} positions exactly, beside codes"),
             Some(w) => format!("a window of {w}"),
         };
-        terminal::print_line(&format!("{}: {} with a cache, {positions}", g.name, count(g.layers, "layer")))?;
+        terminal::print_line(&format!(
+            "{}: {} with a cache, {positions}",
+            g.name,
+            plural(g.layers, "layer")
+        ))?;
     }
     let whose = if given { "given" } else { "free" };
     terminal::print_line(&format!("memory: {} {whose}\n", terminal::bytes(q.memory)))?;
@@ -108,15 +113,15 @@ pub(super) fn advice(q: &Question, candidates: &[Candidate]) -> String {
     let Some(best) = candidates.iter().find(|c| c.fits) else { return nothing_fits(q, candidates) };
     let left = terminal::bytes(q.memory.saturating_sub(best.needs.total() as u64));
     let flags = match best.kv == hf2q_model::RecordOptions::default() {
-        true => "f16, the default, fits".to_owned(),
-        false => format!("take --kv '{}'", best.kv),
+        true => "f16, the default, fits and".to_owned(),
+        false => format!("take --kv '{}', which", best.kv),
     };
     match candidates.first().filter(|first| !first.fits) {
         Some(first) => {
             let over = terminal::bytes((first.needs.total() as u64).saturating_sub(q.memory));
-            format!("advice: {flags}, which leaves {left}; {} would need {over} more", first.kv)
+            format!("advice: {flags} leaves {left}; {} would need {over} more", first.kv)
         }
-        None => format!("advice: {flags} and leaves {left}"),
+        None => format!("advice: {flags} leaves {left}"),
     }
 }
 
@@ -128,7 +133,7 @@ pub(super) fn nothing_fits(q: &Question, candidates: &[Candidate]) -> String {
     let what = format!(
         "{} is too little for {} of {} tokens: {} needs {}",
         terminal::bytes(q.memory),
-        count(q.sequences, "sequence"),
+        plural(q.sequences, "sequence"),
         q.context,
         least.kv,
         bytes(least.needs.total())
@@ -148,8 +153,4 @@ pub(super) fn nothing_fits(q: &Question, candidates: &[Candidate]) -> String {
 
 fn bytes(n: usize) -> String {
     terminal::bytes(n as u64)
-}
-
-fn count(n: usize, what: &str) -> String {
-    if n == 1 { format!("{n} {what}") } else { format!("{n} {what}s") }
 }
