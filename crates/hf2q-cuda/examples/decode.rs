@@ -1,5 +1,5 @@
 //! Speed of decoding and of prompts with random weights of a model's shapes:
-//! `decode NAME:TYPE [--depth N] [--rows N] [--prompt N] [--kv K V] [--nvrtc FILE] [--cache DIR] [--prebuilt DIR]`.
+//! `decode NAME:TYPE [--depth N] [--rows N] [--prompt N] [--kv FORMATS] [--nvrtc FILE] [--cache DIR] [--prebuilt DIR]`.
 
 use std::error::Error;
 use std::sync::Arc;

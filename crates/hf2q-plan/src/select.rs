@@ -186,7 +186,8 @@ mod tests {
         };
         assert_eq!((glob.as_str(), near[0].as_str()), ("*.atn.q_proj", "L00.attn.q_proj"));
         // What is written twice is suggested once.
-        let Err(SelectError::NoMatch { near, .. }) = select(&["outptu"], &["output", "embed", "output"]) else {
+        let Err(SelectError::NoMatch { near, .. }) = select(&["outptu"], &["output", "embed", "output"])
+        else {
             panic!("a pattern matches nothing")
         };
         assert_eq!(near, ["output", "embed"]);

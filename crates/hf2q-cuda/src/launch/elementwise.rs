@@ -2,13 +2,10 @@
 
 use hf2q_plan::{Add, BackendError, Scale, SoftCap};
 
-use super::{Arguments, Call, Cx, Grid, MAX_Y, Operand, Rows, kind_code, launch_ahead};
+use super::rows::by_column;
+use super::{Arguments, Call, Operand, Rows, kind_code};
 use crate::compile::Compiler;
-use crate::error::CudaError;
-use crate::library::Function;
 use crate::sources::Variant;
-
-const THREADS: usize = 256;
 
 fn variant() -> Variant {
     Variant::plain("elementwise")
@@ -35,20 +32,6 @@ struct Args {
 #[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
 unsafe impl Arguments for Args {}
 
-struct Elementwise {
-    function: Function,
-    args: Args,
-    x: Operand,
-}
-
-impl Call for Elementwise {
-    fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
-        let columns = self.x.rows.width as usize;
-        let blocks = [columns.div_ceil(THREADS), cx.count(self.x.kind).min(MAX_Y), 1];
-        launch_ahead(cx, self.function, Grid::new(blocks, THREADS), &self.args)
-    }
-}
-
 fn call(
     c: &mut Compiler<'_>,
     entry: &str,
@@ -57,7 +40,7 @@ fn call(
 ) -> Result<Box<dyn Call>, BackendError> {
     let function = c.function(&variant(), entry)?;
     let args = Args { a: a.rows, b: b.rows, out: out.rows, by, constant, kind: kind_code(a.kind) };
-    Ok(Box::new(Elementwise { function, args, x: a }))
+    Ok(by_column(function, args, out))
 }
 
 pub(crate) fn add(c: &mut Compiler<'_>, o: &Add) -> Result<Box<dyn Call>, BackendError> {

@@ -37,7 +37,8 @@ impl<A: Arguments> Call for ByColumn<A> {
     }
 }
 
-fn call<A: Arguments>(function: Function, args: A, out: Operand) -> Box<dyn Call> {
+/// Launches a kernel that computes each column of `out` by itself.
+pub(super) fn by_column<A: Arguments>(function: Function, args: A, out: Operand) -> Box<dyn Call> {
     Box::new(ByColumn { function, args, columns: out.rows.width as usize, kind: out.kind })
 }
 
@@ -93,7 +94,7 @@ unsafe impl Arguments for SumArgs {}
 
 pub(crate) fn embed(c: &mut Compiler<'_>, op: &NamedOp, o: &Embed) -> Result<Box<dyn Call>, BackendError> {
     let w = c.recording.weight(o.table);
-    let ty = w.ty as u32;
+    let ty = w.ty.id();
     let row_bytes = w.ty.row_bytes(w.cols).filter(|_| TYPES.contains(&ty));
     let Some(row_bytes) = row_bytes else {
         let name = &c.recording.tensors[o.table.index()].name;
@@ -102,13 +103,13 @@ pub(crate) fn embed(c: &mut Compiler<'_>, op: &NamedOp, o: &Embed) -> Result<Box
     let function = c.function(&embed_variant(ty), "embed")?;
     let (table, out) = (c.weight(o.table)?.data, c.operand(o.out)?);
     let args = EmbedArgs { table, row_bytes: row_bytes as u64, out: out.rows, scale: o.scale, padding: 0 };
-    Ok(call(function, args, out))
+    Ok(by_column(function, args, out))
 }
 
 pub(crate) fn select_rows(c: &mut Compiler<'_>, o: &SelectRows) -> Result<Box<dyn Call>, BackendError> {
     let function = c.function(&Variant::plain("select_rows"), "select_rows")?;
     let (x, out) = (c.operand(o.x)?, c.operand(o.out)?);
-    Ok(call(function, SelectArgs { x: x.rows, out: out.rows }, out))
+    Ok(by_column(function, SelectArgs { x: x.rows, out: out.rows }, out))
 }
 
 pub(crate) fn glu(c: &mut Compiler<'_>, o: &Glu) -> Result<Box<dyn Call>, BackendError> {
@@ -119,7 +120,7 @@ pub(crate) fn glu(c: &mut Compiler<'_>, o: &Glu) -> Result<Box<dyn Call>, Backen
     let function = c.function(&Variant::plain("glu"), entry)?;
     let (gate, up, out) = (c.operand(o.gate)?, c.operand(o.up)?, c.operand(o.out)?);
     let (apart, kind) = (small(o.stride)?, kind_code(out.kind));
-    Ok(call(function, GluArgs { gate: gate.rows, up: up.rows, out: out.rows, apart, kind }, out))
+    Ok(by_column(function, GluArgs { gate: gate.rows, up: up.rows, out: out.rows, apart, kind }, out))
 }
 
 pub(crate) fn expert_sum(c: &mut Compiler<'_>, o: &ExpertSum) -> Result<Box<dyn Call>, BackendError> {
@@ -127,5 +128,5 @@ pub(crate) fn expert_sum(c: &mut Compiler<'_>, o: &ExpertSum) -> Result<Box<dyn 
     let (x, weights, out) = (c.operand(o.x)?, c.operand(o.weights)?, c.operand(o.out)?);
     let kind = kind_code(out.kind);
     let args = SumArgs { x: x.rows, weights: weights.rows, out: out.rows, kind, padding: 0 };
-    Ok(call(function, args, out))
+    Ok(by_column(function, args, out))
 }
