@@ -10,8 +10,9 @@ use super::{KV_HELP, MOST, MOST_ROWS, MOST_THREADS, number};
 
 #[derive(Debug, Args)]
 pub(crate) struct FitArgs {
-    /// A GGUF file, any shard of a split one, a folder with one, a checkpoint folder (nothing is converted), or a repository
-    /// ORG/NAME[@REVISION] (loaded into the cache first)
+    #[arg(
+        help = "A GGUF file, any shard of a split one, a folder with one, a checkpoint folder (nothing is converted), or a repository ORG/NAME[@REVISION] (loaded into the cache first)"
+    )]
     pub(crate) model: PathBuf,
     /// Tokens the context shall hold [default: the model's own, at most 8192]
     #[arg(short, long, value_parser = number(1..=MOST))]
