@@ -18,6 +18,7 @@ mod plan;
 mod print;
 mod product;
 mod record;
+mod rope;
 mod select;
 mod span;
 mod step;

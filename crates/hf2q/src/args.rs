@@ -294,8 +294,9 @@ pub(crate) struct TokenizeArgs {
     pub(crate) json: bool,
 }
 
+/// What is timed.
 #[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
+pub(crate) struct TimedArgs {
     #[arg(help = MODEL_HELP, required_unless_present = "synthetic")]
     pub(crate) model: Option<PathBuf>,
     #[arg(long, value_name = "NAME:TYPE", conflicts_with = "model", help = SYNTHETIC_HELP)]
@@ -303,12 +304,18 @@ pub(crate) struct BenchArgs {
     /// Prompt tokens
     #[arg(short, long, default_value_t = 512, value_parser = number(0..=MOST))]
     pub(crate) prompt: usize,
-    /// Tokens to decode
-    #[arg(short = 'n', long, default_value_t = 128, value_parser = number(0..=MOST))]
-    pub(crate) decode: usize,
     /// Tokens in the context before either is measured
     #[arg(short, long, default_value_t = 0, value_parser = number(0..=MOST))]
     pub(crate) depth: usize,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) timed: TimedArgs,
+    /// Tokens to decode
+    #[arg(short = 'n', long, default_value_t = 128, value_parser = number(0..=MOST))]
+    pub(crate) decode: usize,
     /// Repetitions
     #[arg(short, long, default_value_t = 5, value_parser = number(1..=MOST))]
     pub(crate) repetitions: usize,

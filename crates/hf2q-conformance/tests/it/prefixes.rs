@@ -305,6 +305,17 @@ fn no_slot_is_seen_that_is_not_of_the_history() {
     }
 }
 
+/// A prompt, a second turn behind it, the same with an edit in the middle, and the prompt with another end.
+fn conversation(random: &mut Random) -> [Vec<u32>; 4] {
+    let mut any = |n| (0..n).map(|_| random.below(150) as u32).collect::<Vec<u32>>();
+    let prompt = any(180);
+    let turn = [&prompt[..], &any(20)].concat();
+    let mut edited = turn.clone();
+    edited[100] ^= 1;
+    let edit_at_turn = [&prompt[..170], &any(12)].concat();
+    [prompt, turn, edited, edit_at_turn]
+}
+
 /// A conversation on a model with a window of 16: a second turn, another answer to the same prompt, an edit.
 #[test]
 fn turns_and_edits_compute_little_behind_a_window() {
@@ -314,12 +325,7 @@ fn turns_and_edits_compute_little_behind_a_window() {
     let formats = RecordOptions::uniform(KvFormat::F32);
     let subject = Subject { backend: &hf2q_reference::ReferenceBackend, model: &model, formats };
     let random = &mut Random::new("turns", 1);
-    let any = |random: &mut Random, n| (0..n).map(|_| random.below(150) as u32).collect::<Vec<u32>>();
-    let prompt = any(random, 180);
-    let turn = [&prompt[..], &any(random, 20)].concat();
-    let mut edited = turn.clone();
-    edited[100] ^= 1;
-    let edit_at_turn = [&prompt[..170], &any(random, 12)].concat();
+    let [prompt, turn, edited, edit_at_turn] = conversation(random);
     let mut cold = subject.engine(CacheOptions::default());
     for (windows, asked) in [
         (
@@ -354,12 +360,7 @@ fn turns_and_edits_begin_at_borders_where_recent_positions_are_exact() {
     let formats = RecordOptions::uniform(KvFormat::Tq3);
     let subject = Subject { backend: &backend, model: &model, formats };
     let random = &mut Random::new("recent turns", 1);
-    let any = |random: &mut Random, n| (0..n).map(|_| random.below(150) as u32).collect::<Vec<u32>>();
-    let prompt = any(random, 180);
-    let turn = [&prompt[..], &any(random, 20)].concat();
-    let mut edited = turn.clone();
-    edited[100] ^= 1;
-    let edit_at_turn = [&prompt[..170], &any(random, 12)].concat();
+    let [prompt, turn, edited, edit_at_turn] = conversation(random);
     let mut cold = subject.engine(CacheOptions::default());
     for windows in [WindowPolicy::Keep, WindowPolicy::Drop { ends: 3 }] {
         let mut engine = subject.engine(CacheOptions { budget: Budget::Sequences, windows });

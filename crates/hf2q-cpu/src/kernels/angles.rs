@@ -3,11 +3,10 @@
 //! A position's angles are those of its page's first position turned on by those of its place in the page, in double
 //! precision. Whoever needs a single row and whoever needs a whole page get the same bits.
 
-use std::f64::consts::TAU;
 use std::ops::Range;
 use std::sync::Arc;
 
-use hf2q_plan::{PAGE, RopeParams, Yarn};
+use hf2q_plan::{PAGE, RopeParams};
 
 use crate::call::{Call, Context, Scratch, Work};
 use crate::memory::Place;
@@ -28,7 +27,7 @@ impl Rotation {
     pub(crate) fn new(p: &RopeParams, factors: Option<&[f32]>) -> Self {
         /// An angle whose sine adds nothing to a number.
         const NOTHING: f64 = 1e-12;
-        let mut frequencies: Vec<f64> = (0..p.dims / 2).map(|i| frequency(p, factors, i)).collect();
+        let mut frequencies = p.frequencies(factors);
         let turns = |f: &f64| p.magnitude != 1.0 || f.is_nan() || f.abs() * f64::from(u32::MAX) > NOTHING;
         frequencies.truncate(frequencies.iter().rposition(turns).map_or(0, |last| last + 1));
         let angles = || frequencies.iter().flat_map(|f| (0..PAGE).map(move |i| i as f64 * f));
@@ -127,26 +126,6 @@ impl Pages {
             }
         }
     }
-}
-
-fn frequency(p: &RopeParams, factors: Option<&[f32]>, i: usize) -> f64 {
-    let (base, dims) = (f64::from(p.base), p.dims as f64);
-    let factor = factors.map_or(1.0, |f| f64::from(f[i]));
-    let plain = base.powf(-2.0 * i as f64 / dims) / factor;
-    let scaled = f64::from(p.freq_scale) * plain;
-    let keep = p.yarn.map_or(0.0, |yarn| kept(&yarn, i, (dims, base)));
-    scaled * (1.0 - keep) + plain * keep
-}
-
-/// The share of pair `i` that YaRN does not interpolate: 1 where the pair turns often within the original context, 0
-/// where it turns seldom.
-fn kept(yarn: &Yarn, i: usize, (dims, base): (f64, f64)) -> f64 {
-    let context = f64::from(yarn.original_context);
-    let pair = |turns: f32| dims * (context / (f64::from(turns) * TAU)).ln() / (2.0 * base.ln());
-    let low = pair(yarn.beta_fast).floor().max(0.0);
-    let high = pair(yarn.beta_slow).ceil().min(dims - 1.0);
-    let ramp = (i as f64 - low) / (high - low).max(0.001);
-    (1.0 - ramp.clamp(0.0, 1.0)) * f64::from(yarn.ext_factor)
 }
 
 /// Fills the table of a step's cosines and sines. A unit is a row.

@@ -5,23 +5,15 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use hf2q_observe::By;
 
-use super::{EngineArgs, MODEL_HELP, MOST, SYNTHETIC_HELP, number};
+use super::{EngineArgs, MOST, TimedArgs, number};
 
 #[derive(Debug, Args)]
 pub(crate) struct ProfileArgs {
-    #[arg(help = MODEL_HELP, required_unless_present = "synthetic")]
-    pub(crate) model: Option<PathBuf>,
-    #[arg(long, value_name = "NAME:TYPE", conflicts_with = "model", help = SYNTHETIC_HELP)]
-    pub(crate) synthetic: Option<String>,
-    /// Prompt tokens
-    #[arg(short, long, default_value_t = 512, value_parser = number(0..=MOST))]
-    pub(crate) prompt: usize,
+    #[command(flatten)]
+    pub(crate) timed: TimedArgs,
     /// Tokens to decode
     #[arg(short = 'n', long, default_value_t = 32, value_parser = number(0..=MOST))]
     pub(crate) decode: usize,
-    /// Tokens in the context before either is measured
-    #[arg(short, long, default_value_t = 0, value_parser = number(0..=MOST))]
-    pub(crate) depth: usize,
     /// What the lines of the tables are; may be repeated
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["kind", "layer"])]
     pub(crate) by: Vec<ByArg>,

@@ -15,12 +15,12 @@ use crate::args::BenchArgs;
 use crate::{interrupt, load, memory, session, terminal};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
-    if args.prompt + args.decode == 0 {
+    if args.timed.prompt + args.decode == 0 {
         bail!("nothing to measure: --prompt and --decode are both 0");
     }
-    let Subject { name, model, .. } = subject(args.model.as_deref(), args.synthetic.as_deref())?;
+    let Subject { name, model, .. } = subject(args.timed.model.as_deref(), args.timed.synthetic.as_deref())?;
     let mut engine_args = args.engine.clone();
-    let needed = args.depth + args.prompt.max(args.decode) + 1;
+    let needed = args.timed.depth + args.timed.prompt.max(args.decode) + 1;
     engine_args.context = Some(engine_args.context.unwrap_or(0).max(needed));
     let backend = engine_args.backend()?;
     let plan = Plan::compile(model.record(&engine_args.kv)?, Passes::ALL);
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let sizes = engine_args.sizes(&model, 1)?;
     let mut engine = session::open(&model, Arc::new(plan), (&backend, sizes))?;
     interrupt::install_once()?;
-    let prompt = measure(&mut engine, args, args.prompt, prompt_time)?;
+    let prompt = measure(&mut engine, args, args.timed.prompt, prompt_time)?;
     let decode = measure(&mut engine, args, args.decode, decode_time)?;
     let backend = backend.describe();
     if args.json {
@@ -39,8 +39,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         terminal::print_line(&format!("without {}: only the time means anything", listed(&skipped)))?;
     }
     terminal::print_line("")?;
-    print_row("prompt", args.prompt, args.depth, &prompt)?;
-    print_row("decode", args.decode, args.depth, &decode)
+    print_row("prompt", args.timed.prompt, args.timed.depth, &prompt)?;
+    print_row("decode", args.decode, args.timed.depth, &decode)
 }
 
 /// Names of skipped operations that are printed; JSON has all.
@@ -81,8 +81,8 @@ fn measure(engine: &mut Engine, args: &BenchArgs, count: usize, phase: Phase) ->
     let mut rates = Vec::new();
     for repetition in 0..=args.repetitions {
         let sequence = engine.add_sequence()?;
-        if args.depth > 0 {
-            let before = scattered_tokens(args.depth, engine.vocabulary());
+        if args.timed.depth > 0 {
+            let before = scattered_tokens(args.timed.depth, engine.vocabulary());
             engine.extend(sequence, &before, LogitRows::None, |_| !interrupt::pressed())?;
         }
         let seconds = phase(engine, sequence, count)?;
@@ -156,9 +156,9 @@ fn print_json(
         "model": model,
         "backend": backend,
         "version": env!("CARGO_PKG_VERSION"),
-        "depth": args.depth,
+        "depth": args.timed.depth,
         "skipped": skipped,
-        "prompt": row(args.prompt, prompt),
+        "prompt": row(args.timed.prompt, prompt),
         "decode": row(args.decode, decode),
     });
     terminal::print_json(&json)

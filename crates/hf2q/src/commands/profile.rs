@@ -23,14 +23,15 @@ const STREAM: u64 = 512 << 20;
 const CACHED: f64 = 1.05;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
-    let work = Workload { prompt: args.prompt, decode: args.decode, depth: args.depth };
-    if args.prompt + args.decode == 0 {
+    let work = Workload { prompt: args.timed.prompt, decode: args.decode, depth: args.timed.depth };
+    if args.timed.prompt + args.decode == 0 {
         bail!("nothing to measure: --prompt and --decode are both 0");
     }
     if let Some(file) = &args.folded {
         output::check("--folded", file, args.force)?;
     }
-    let Subject { name, model, files } = subject(args.model.as_deref(), args.synthetic.as_deref())?;
+    let Subject { name, model, files } =
+        subject(args.timed.model.as_deref(), args.timed.synthetic.as_deref())?;
     if let Some(file) = &args.folded {
         output::is_no_input("--folded", file, &files)?;
     }
@@ -81,7 +82,7 @@ fn text(head: &Head<'_>, profile: &Profile) -> String {
     );
     let mut cached = false;
     for phase in &profile.phases {
-        text += &summary(phase, head.args.depth);
+        text += &summary(phase, head.args.timed.depth);
         for &by in &head.args.by {
             let lines = phase.lines(by.into());
             text += &table(&lines, (phase, by.into()), head.args.top);
@@ -169,7 +170,7 @@ fn print_json(head: &Head<'_>, profile: &Profile) -> Result<()> {
         "backend": head.backend,
         "version": env!("CARGO_PKG_VERSION"),
         "kv": head.args.engine.kv.to_string(),
-        "depth": head.args.depth,
+        "depth": head.args.timed.depth,
         "roofline": {
             "bytes_per_second": roofline.bytes,
             "flops_per_second": roofline.flops,
