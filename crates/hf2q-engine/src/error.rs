@@ -2,6 +2,7 @@
 
 use hf2q_plan::{BackendError, StepError};
 
+use crate::constraint::ConstraintError;
 use crate::sample::SampleError;
 
 /// Why the engine could not do what was asked.
@@ -88,4 +89,22 @@ pub enum EngineError {
     /// No token could be drawn.
     #[error(transparent)]
     Sample(#[from] SampleError),
+    /// An answer could not be kept within its constraint.
+    #[error(transparent)]
+    Constraint(#[from] ConstraintError),
+    /// The model's plan has no operation whose output could be pooled.
+    #[error("the model gives no embeddings: its plan has no operation {op}")]
+    NoEmbedding {
+        /// The operation that was looked for.
+        op: &'static str,
+    },
+    /// The system gave no thread for the engine.
+    #[error("the engine's thread could not be started: {0}")]
+    Thread(#[source] std::io::Error),
+    /// A defect: the engine's thread panicked. All its jobs have failed, and it goes on with empty caches.
+    #[error("the engine panicked: {why}")]
+    Panicked {
+        /// The panic's message.
+        why: String,
+    },
 }

@@ -24,6 +24,10 @@ pub enum Finish {
     Stop(u32),
     /// `max_tokens` were drawn, or the context is full.
     Length,
+    /// Its constraint allows nothing more.
+    Complete,
+    /// Its deadline has passed.
+    Deadline,
     /// The caller ended it.
     Cancelled,
 }

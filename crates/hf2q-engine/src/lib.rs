@@ -1,24 +1,35 @@
-//! Stage 8: sequences, KV pages, steps and sampling.
+//! Stage 8: sequences, KV pages, steps, sampling, and the scheduler of many jobs.
 //!
-//! In: a backend, a plan with its weights, and token ids of any number of sequences. Out: logits, and tokens drawn
-//! from them. This crate alone owns state between steps.
+//! In: a backend, a plan with its weights, and token ids: of sequences ([`Engine`]), of one answer ([`Generation`]), of many
+//! jobs at once ([`Scheduler`], and [`Service`], the thread that owns one). Out: logits, and tokens drawn from them. This
+//! crate alone owns state between steps.
 
 mod cache;
+mod constraint;
 mod engine;
 mod error;
 mod generate;
+mod job;
+mod logprobs;
 mod needs;
 mod options;
 mod pages;
 mod prefix;
 pub mod sample;
+mod scheduler;
 mod sequence;
+mod service;
 mod stats;
 
+pub use constraint::{Constraint, ConstraintError, TokenSet};
 pub use engine::{Engine, LogitRows, SequenceId, Work};
 pub use error::EngineError;
 pub use generate::{Finish, Generation, Request};
+pub use job::{Answer, Event, Job, Pooling, Sink, Task, Times, Usage};
+pub use logprobs::Logprobs;
 pub use needs::{GroupNeeds, Needs};
 pub use options::{Budget, CacheOptions, EngineOptions, WindowPolicy};
 pub use sample::{SampleError, Sampler, Sampling};
+pub use scheduler::{Histogram, JobId, JobLimits, Rejected, Scheduler, SchedulerOptions, SchedulerStats};
+pub use service::{Service, Ticket};
 pub use stats::{CacheStats, GroupStats};

@@ -13,6 +13,47 @@ pub(super) fn arg_max(logits: &[f32]) -> Option<u32> {
     best.map(|(id, _)| id)
 }
 
+/// Tokens that are looked at before the lowest of them are dropped.
+const BUFFER: usize = 1024;
+
+/// The `n` highest finite logits and their tokens, in the order of [`descending`].
+pub(super) fn highest(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
+    let full = n.saturating_mul(2).max(BUFFER);
+    let mut kept: Vec<(u32, f32)> = Vec::new();
+    let mut least = f32::NEG_INFINITY;
+    for (id, &logit) in (0..).zip(logits) {
+        // Of equals the first stays, and tokens come by ascending id: what equals the least of n that are kept is not.
+        if logit > least && logit < f32::INFINITY {
+            kept.push((id, logit));
+            if kept.len() == full {
+                least = keep_highest(&mut kept, n);
+            }
+        }
+    }
+    keep_highest(&mut kept, n);
+    kept.sort_unstable_by(descending);
+    kept
+}
+
+/// Drops all but the `n` highest; returns the least of them, if there are as many.
+fn keep_highest(kept: &mut Vec<(u32, f32)>, n: usize) -> f32 {
+    if n == 0 {
+        kept.clear();
+        return f32::INFINITY;
+    }
+    if kept.len() < n {
+        return f32::NEG_INFINITY;
+    }
+    let least = kept.select_nth_unstable_by(n - 1, descending).1.1;
+    kept.truncate(n);
+    least
+}
+
+/// Descending by logit, then ascending by id: a total order, so that equal logits give equal draws.
+fn descending(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
+    b.1.partial_cmp(&a.1).unwrap_or(Ordering::Equal).then(a.0.cmp(&b.0))
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     id: u32,

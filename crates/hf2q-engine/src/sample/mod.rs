@@ -137,6 +137,11 @@ impl Sampler {
     }
 }
 
+/// The `n` highest finite logits and their tokens, in descending order; of equals the lowest id first.
+pub(crate) fn most_likely(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
+    candidates::highest(logits, n)
+}
+
 fn parameter(name: &'static str, found: f32, ok: bool, accepted: &'static str) -> Result<(), SampleError> {
     if ok && found.is_finite() { Ok(()) } else { Err(SampleError::Parameter { name, found, accepted }) }
 }

@@ -58,7 +58,7 @@ fn prompt(session: &Session, args: &RunArgs, text: &str) -> Result<Vec<u32>> {
 /// One line about what an answer took, and why it ended where the model did not end it.
 pub(crate) fn report(answer: &Answer, args: &SamplingArgs) -> String {
     let end = match answer.finish {
-        Finish::Stop(_) => "",
+        Finish::Stop(_) | Finish::Complete | Finish::Deadline => "",
         Finish::Cancelled => " · stopped",
         Finish::Length if args.max_tokens == Some(answer.timing.answer_tokens) => " · cut at --max-tokens",
         Finish::Length => " · cut: the context is full (--context)",
