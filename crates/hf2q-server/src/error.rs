@@ -126,8 +126,8 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, Some(code), message).after(seconds)
     }
 
-    pub(crate) fn deadline(seconds: u64) -> Self {
-        let message = format!("The answer was not ready within {seconds} seconds, which is the limit (--timeout).");
+    pub(crate) fn deadline() -> Self {
+        let message = "The answer was not ready within the time that this server gives to a request (--timeout).";
         Self::new(StatusCode::GATEWAY_TIMEOUT, Some("timeout"), message)
     }
 

@@ -1,0 +1,70 @@
+//! One loaded model.
+
+use std::sync::Arc;
+
+use hf2q_engine::{Engine, EngineError, Pooling, Sampling, SchedulerOptions, Service};
+use hf2q_text::{ChatTemplate, Tokenizer};
+
+/// A model as its [`Source`](crate::Source) hands it over.
+pub struct Loaded {
+    /// Computes it. Its sequences are the jobs under way at the same time.
+    pub engine: Engine,
+    /// How jobs share it.
+    pub scheduler: SchedulerOptions,
+    /// Its tokenizer.
+    pub tokenizer: Tokenizer,
+    /// Its chat template; base models have none.
+    pub template: Option<ChatTemplate>,
+    /// The text of the template: it tells how the model writes calls of tools and thoughts.
+    pub template_source: Option<String>,
+    /// How tokens are drawn where a request does not say.
+    pub sampling: Sampling,
+    /// How embeddings are made.
+    pub pooling: Pooling,
+    /// Bytes of memory that it takes.
+    pub bytes: u64,
+    /// One line for people: what it is and where it runs.
+    pub description: String,
+}
+
+/// A model that answers.
+pub(crate) struct Model {
+    pub(crate) id: String,
+    pub(crate) service: Service,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) template: Option<ChatTemplate>,
+    pub(crate) template_source: Option<String>,
+    pub(crate) sampling: Sampling,
+    pub(crate) pooling: Pooling,
+    pub(crate) vocabulary: usize,
+    pub(crate) bytes: u64,
+    pub(crate) description: String,
+}
+
+impl Model {
+    pub(crate) fn new(id: String, loaded: Loaded) -> Result<Self, EngineError> {
+        let vocabulary = loaded.engine.vocabulary();
+        Ok(Self {
+            id,
+            service: Service::start(loaded.engine, loaded.scheduler)?,
+            tokenizer: Arc::new(loaded.tokenizer),
+            template: loaded.template,
+            template_source: loaded.template_source,
+            sampling: loaded.sampling,
+            pooling: loaded.pooling,
+            vocabulary,
+            bytes: loaded.bytes,
+            description: loaded.description,
+        })
+    }
+
+    /// Tokens that one request may have, prompt and answer together.
+    pub(crate) fn context(&self) -> usize {
+        self.service.limits().tokens
+    }
+
+    /// Whether the template looks at a variable.
+    pub(crate) fn template_reads(&self, variable: &str) -> bool {
+        self.template_source.as_ref().is_some_and(|source| source.contains(variable))
+    }
+}

@@ -1,0 +1,222 @@
+//! Answers of `/v1/chat/completions`, whole or in chunks.
+
+use std::sync::Arc;
+
+use hf2q_text::Tokenizer;
+use serde_json::{Value as Json, json};
+
+use super::chat::{Chat, Streaming};
+use super::logprobs;
+use crate::app::{self, Call, Handled, Work};
+use crate::conversation::{self, Conversation, Failure, Message, Reading, Tokens, Turn};
+use crate::http::sse::{self, Events, Gone};
+use crate::ids;
+use crate::parser::Delta;
+use crate::tap::{End, Shown};
+
+/// Answers a request.
+pub(crate) fn answer(call: Arc<Call>, body: Json) -> Work {
+    Box::pin(async move {
+        let chat = Chat::read(&body)?;
+        drop(body);
+        let lease = call.app.models.get(&chat.model).await?;
+        let head = Head::new(&lease.id, chat.ask.drawing.logprobs.is_some());
+        let reader = call.reader(chat.stream.is_some());
+        let conversation = conversation::start(lease, chat.ask, reader).await?;
+        match chat.stream {
+            None => whole(&call, &head, conversation).await,
+            Some(streaming) => Ok(stream(call, head, conversation, streaming)),
+        }
+    })
+}
+
+/// What all chunks of an answer share.
+struct Head {
+    id: String,
+    created: u64,
+    model: String,
+    logprobs: bool,
+}
+
+impl Head {
+    fn new(model: &str, logprobs: bool) -> Self {
+        Self { id: ids::name("chatcmpl-"), created: ids::now(), model: model.to_owned(), logprobs }
+    }
+
+    fn object(&self, kind: &str, choices: Json) -> Json {
+        json!({
+            "id": self.id, "object": kind, "created": self.created, "model": self.model,
+            "system_fingerprint": crate::FINGERPRINT, "choices": choices,
+        })
+    }
+
+    fn logprobs(&self, tokenizer: &Tokenizer, tokens: &[Shown]) -> Json {
+        match self.logprobs {
+            true => json!({ "content": logprobs::chat(tokenizer, tokens), "refusal": null }),
+            false => Json::Null,
+        }
+    }
+
+    fn chunk(&self, choice: usize, delta: Json, (logprobs, finish): (Json, Json)) -> Json {
+        let choices = json!([{ "index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": finish }]);
+        self.object("chat.completion.chunk", choices)
+    }
+}
+
+/// Tokens as OpenAI counts them.
+pub(crate) fn usage(tokens: Tokens) -> Json {
+    json!({
+        "prompt_tokens": tokens.prompt, "completion_tokens": tokens.answer,
+        "total_tokens": tokens.prompt + tokens.answer,
+        "prompt_tokens_details": { "cached_tokens": tokens.cached },
+    })
+}
+
+/// Why an answer ended, in OpenAI's words.
+pub(crate) fn finish_reason(end: &End, calls: bool) -> &'static str {
+    match end {
+        End::Length => "length",
+        _ if calls => "tool_calls",
+        _ => "stop",
+    }
+}
+
+/// A message as part of an answer.
+fn message(message: &Message) -> Json {
+    let mut json = json!({ "role": "assistant", "content": message.content, "refusal": null });
+    if !message.reasoning.is_empty() {
+        json["reasoning_content"] = json!(message.reasoning);
+    }
+    if !message.calls.is_empty() {
+        if message.content.is_empty() {
+            json["content"] = Json::Null;
+        }
+        let call = |c: &conversation::CallOfTool| {
+            let function = json!({ "name": c.name, "arguments": c.arguments });
+            json!({ "id": ids::name("call_"), "type": "function", "function": function })
+        };
+        json["tool_calls"] = message.calls.iter().map(call).collect();
+    }
+    json
+}
+
+async fn whole(call: &Call, head: &Head, conversation: Conversation) -> Handled {
+    let collected = conversation.read().collect().await.map_err(|f| call.failed(f))?;
+    call.count(collected.tokens);
+    let tokenizer = &collected.lease.tokenizer;
+    let choice = |(i, m): (usize, &Message)| {
+        let finish = m.end.as_ref().map(|end| finish_reason(end, !m.calls.is_empty()));
+        json!({
+            "index": i, "message": message(m), "logprobs": head.logprobs(tokenizer, &m.tokens),
+            "finish_reason": finish,
+        })
+    };
+    let choices = collected.messages.iter().enumerate().map(choice).collect();
+    let mut object = head.object("chat.completion", choices);
+    object["usage"] = usage(collected.tokens);
+    Ok(app::json(&object))
+}
+
+fn stream(
+    call: Arc<Call>,
+    head: Head,
+    conversation: Conversation,
+    streaming: Streaming,
+) -> axum::response::Response {
+    let (events, response) = sse::response();
+    let called = vec![Vec::new(); conversation.choices];
+    let tokenizer = Arc::clone(&conversation.answers.lease.tokenizer);
+    let reading = conversation.read();
+    let chunks = Chunks { call, head, events, streaming, tokenizer, called, tokens: Tokens::default() };
+    tokio::spawn(async move {
+        // A client that is gone needs no answer.
+        let _ = chunks.run(reading).await;
+    });
+    response
+}
+
+/// Writes the chunks of one response.
+struct Chunks {
+    call: Arc<Call>,
+    head: Head,
+    events: Events,
+    streaming: Streaming,
+    tokenizer: Arc<Tokenizer>,
+    /// Ids of the calls of each choice.
+    called: Vec<Vec<String>>,
+    tokens: Tokens,
+}
+
+impl Chunks {
+    async fn run(mut self, mut reading: Reading) -> Result<(), Gone> {
+        self.tokens.prompt = reading.prompt_tokens;
+        for choice in 0..self.called.len() {
+            let delta = json!({ "role": "assistant", "content": "", "refusal": null });
+            self.send(self.head.chunk(choice, delta, (Json::Null, Json::Null))).await?;
+        }
+        let mut cached = None;
+        while let Some(turn) = self.events.during(reading.next()).await? {
+            match turn {
+                Turn::Started { cached_tokens } => {
+                    self.tokens.cached = *cached.get_or_insert(cached_tokens);
+                }
+                Turn::Part { choice, deltas, tokens } => self.part(choice, deltas, tokens).await?,
+                Turn::Ended { choice, deltas, end, usage } => {
+                    self.part(choice, deltas, Vec::new()).await?;
+                    self.tokens.answer += usage.answer_tokens;
+                    if let Some(failure) = Failure::of(&end) {
+                        let error = self.call.failed(failure);
+                        return self.events.data(&error.json(self.call.dialect)).await;
+                    }
+                    let finish = finish_reason(&end, !self.called[choice].is_empty());
+                    self.send(self.head.chunk(choice, json!({}), (Json::Null, json!(finish)))).await?;
+                }
+            }
+        }
+        self.call.count(self.tokens);
+        if self.streaming.usage {
+            let mut last = self.head.object("chat.completion.chunk", json!([]));
+            last["usage"] = usage(self.tokens);
+            self.events.data(&last).await?;
+        }
+        self.events.done().await
+    }
+
+    /// Chunks before the last one say that it will count.
+    async fn send(&self, mut chunk: Json) -> Result<(), Gone> {
+        if self.streaming.usage {
+            chunk["usage"] = Json::Null;
+        }
+        self.events.data(&chunk).await
+    }
+
+    async fn part(&mut self, choice: usize, deltas: Vec<Delta>, tokens: Vec<Shown>) -> Result<(), Gone> {
+        let mut logprobs = self.head.logprobs(&self.tokenizer, &tokens);
+        let mut deltas: Vec<Json> = deltas.into_iter().map(|d| self.delta(choice, d)).collect();
+        if deltas.is_empty() && self.head.logprobs && !tokens.is_empty() {
+            deltas.push(json!({ "content": "" }));
+        }
+        for delta in deltas {
+            // All tokens go with the first delta that they made.
+            let logprobs = std::mem::replace(&mut logprobs, Json::Null);
+            self.send(self.head.chunk(choice, delta, (logprobs, Json::Null))).await?;
+        }
+        Ok(())
+    }
+
+    fn delta(&mut self, choice: usize, delta: Delta) -> Json {
+        match delta {
+            Delta::Content(text) => json!({ "content": text }),
+            Delta::Reasoning(text) => json!({ "reasoning_content": text }),
+            Delta::Call { index, name } => {
+                let id = ids::name("call_");
+                self.called[choice].push(id.clone());
+                let function = json!({ "name": name, "arguments": "" });
+                json!({ "tool_calls": [{ "index": index, "id": id, "type": "function", "function": function }] })
+            }
+            Delta::Arguments { index, text } => {
+                json!({ "tool_calls": [{ "index": index, "function": { "arguments": text } }] })
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The routes of OpenAI.
+
+pub(crate) mod chat;
+pub(crate) mod chat_answer;
+pub(crate) mod logprobs;
+pub(crate) mod messages;
+pub(crate) mod models;

@@ -1,0 +1,209 @@
+//! From tokens to text, on the engine's thread: an answer ends with the very token that completes a stop string, however slow
+//! the network is.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hf2q_engine::{EngineError, Event, Finish, Logprobs, Usage};
+use hf2q_text::{StopStrings, Tokenizer, Utf8Stream};
+use tokio::sync::mpsc;
+
+use crate::metrics::Metrics;
+
+/// What the HTTP side gets of an answer.
+#[derive(Clone, Debug)]
+pub(crate) enum Piece {
+    /// The prompt is about to be computed.
+    Started { cached_tokens: usize },
+    /// Probabilities of the prompt's tokens from the second one on.
+    Prompt(Vec<Logprobs>),
+    /// Text that is certain, and the tokens that are shown with it; either may be empty.
+    Text(Text),
+    /// The vector of a prompt.
+    Embedding(Vec<f32>),
+    /// The last piece.
+    End { end: End, usage: Usage },
+}
+
+/// Text that became certain.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Text {
+    pub(crate) text: String,
+    /// Only where probabilities were asked for.
+    pub(crate) tokens: Vec<Shown>,
+}
+
+/// A token of the answer with its probabilities.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown {
+    pub(crate) id: u32,
+    pub(crate) logprobs: Logprobs,
+    /// Bytes of the answer's text before the token.
+    pub(crate) start: usize,
+}
+
+/// Why an answer ended.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// The model ended it.
+    Stop,
+    /// One of the request's stop strings was found.
+    StopString(String),
+    /// The limit of tokens, or the context.
+    Length,
+    /// The request's time is over.
+    Deadline,
+    /// The server is stopping.
+    Cancelled,
+    /// The engine failed.
+    Failed(Arc<EngineError>),
+}
+
+/// What of a token's spelling becomes text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Markers {
+    /// Control tokens are text too: a parser looks for them.
+    Show,
+    /// Control tokens are left out.
+    Skip,
+}
+
+/// What is special about one answer.
+pub(crate) struct Wanted {
+    pub(crate) stops: Vec<String>,
+    pub(crate) markers: Markers,
+}
+
+/// Makes pieces of one job's events and sends them on. It never waits: a reader for whom too much has piled up loses the
+/// answer.
+pub(crate) struct Tap {
+    choice: usize,
+    sender: mpsc::Sender<(usize, Piece)>,
+    tokenizer: Arc<Tokenizer>,
+    markers: Markers,
+    utf8: Utf8Stream,
+    stops: StopStrings,
+    /// Tokens whose text is not certain yet, and where it starts and ends.
+    held: VecDeque<(Shown, usize)>,
+    /// Bytes of text before stop strings are cut, and of text that was sent.
+    produced: usize,
+    sent: usize,
+    usage: Usage,
+    metrics: Arc<Metrics>,
+    started: Instant,
+    last_token: Option<Instant>,
+}
+
+impl Tap {
+    pub(crate) fn new(
+        choice: usize,
+        sender: mpsc::Sender<(usize, Piece)>,
+        tokenizer: Arc<Tokenizer>,
+        wanted: &Wanted,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            choice,
+            sender,
+            tokenizer,
+            markers: wanted.markers,
+            utf8: Utf8Stream::default(),
+            stops: StopStrings::new(wanted.stops.iter().cloned()),
+            held: VecDeque::new(),
+            produced: 0,
+            sent: 0,
+            usage: Usage::default(),
+            metrics,
+            started: Instant::now(),
+            last_token: None,
+        }
+    }
+
+    /// Takes an event; `false`: nothing more is wanted.
+    pub(crate) fn push(&mut self, event: Event) -> bool {
+        match event {
+            Event::Started { cached_tokens, .. } => self.send(Piece::Started { cached_tokens }),
+            Event::Prompt(logprobs) => self.send(Piece::Prompt(logprobs)),
+            Event::Embedding(vector) => self.send(Piece::Embedding(vector)),
+            Event::Token { id, logprobs } => self.token(id, logprobs),
+            Event::Finished { reason, usage, .. } => {
+                self.usage = usage;
+                self.finish(reason);
+                false
+            }
+            Event::Failed(error) => {
+                self.send(Piece::End { end: End::Failed(error), usage: self.usage });
+                false
+            }
+        }
+    }
+
+    fn send(&self, piece: Piece) -> bool {
+        self.sender.try_send((self.choice, piece)).is_ok()
+    }
+
+    fn token(&mut self, id: u32, logprobs: Option<Logprobs>) -> bool {
+        self.time();
+        let start = self.produced;
+        let mut text = String::new();
+        if self.markers == Markers::Show || !self.tokenizer.is_control(id) {
+            self.utf8.push(self.tokenizer.token_bytes(id), &mut text);
+        }
+        self.produced += text.len();
+        if let Some(logprobs) = logprobs {
+            self.held.push_back((Shown { id, logprobs, start }, self.produced));
+        }
+        let text = self.stops.push(&text);
+        self.sent += text.len();
+        let sent = self.release(text);
+        sent && !self.stops.is_stopped()
+    }
+
+    /// Sends text that is certain with the tokens that are wholly in it.
+    fn release(&mut self, text: String) -> bool {
+        let mut tokens = Vec::new();
+        while self.held.front().is_some_and(|(_, end)| *end <= self.sent) {
+            tokens.extend(self.held.pop_front().map(|(shown, _)| shown));
+        }
+        if text.is_empty() && tokens.is_empty() {
+            return !self.sender.is_closed();
+        }
+        self.send(Piece::Text(Text { text, tokens }))
+    }
+
+    fn finish(&mut self, reason: Finish) {
+        let found = self.stops.found().map(str::to_owned);
+        if found.is_none() {
+            let rest = std::mem::take(&mut self.utf8).finish();
+            self.produced += rest.len();
+            let text = self.stops.push(rest) + &self.stops.finish();
+            self.sent += text.len();
+            self.release(text);
+        }
+        // Of a token that a stop string cuts, some text was sent.
+        let cut = self.held.drain(..).filter(|(shown, _)| shown.start < self.sent);
+        let tokens: Vec<Shown> = cut.map(|(shown, _)| shown).collect();
+        if !tokens.is_empty() {
+            self.send(Piece::Text(Text { text: String::new(), tokens }));
+        }
+        // What completes a stop string while the answer ends is a stop string all the same.
+        let end = match (self.stops.found(), reason) {
+            (Some(stop), _) => End::StopString(stop.to_owned()),
+            (None, Finish::Stop(_) | Finish::Complete) => End::Stop,
+            (None, Finish::Length) => End::Length,
+            (None, Finish::Deadline) => End::Deadline,
+            (None, Finish::Cancelled) => End::Cancelled,
+        };
+        self.send(Piece::End { end, usage: self.usage });
+    }
+
+    fn time(&mut self) {
+        let now = Instant::now();
+        match self.last_token {
+            None => self.metrics.first_token.record((now - self.started).as_secs_f64()),
+            Some(last) => self.metrics.next_token.record((now - last).as_secs_f64()),
+        }
+        self.last_token = Some(now);
+    }
+}
