@@ -1,11 +1,12 @@
-//! Stage 9: text to tokens and back, chat templates.
+//! Stage 9: text to tokens and back, chat templates, answers taken apart.
 //!
 //! In: metadata of a GGUF file, text, messages. Out: token ids; text as it is generated, cut at stop strings;
-//! prompts as the model's chat template writes them.
+//! prompts as the model's chat template writes them; thoughts, text and tool calls of an answer.
 
 #![forbid(unsafe_code)]
 
 mod added;
+pub mod answer;
 mod bytemap;
 mod classes;
 mod detokenize;

@@ -46,6 +46,7 @@ pub struct ChatRequest<'a> {
 /// A compiled chat template.
 pub struct ChatTemplate {
     env: Environment<'static>,
+    source: String,
     special: Vec<(&'static str, String)>,
     habits: OnceLock<Habits>,
 }
@@ -61,7 +62,8 @@ impl ChatTemplate {
     /// [`TextError::TemplateSyntax`].
     pub fn compile(source: &str, bos_text: &str, eos_text: &str) -> Result<Self, TextError> {
         let special = vec![("bos_token", bos_text.to_owned()), ("eos_token", eos_text.to_owned())];
-        let mut template = Self { env: environment(), special, habits: OnceLock::new() };
+        let mut template =
+            Self { env: environment(), source: source.to_owned(), special, habits: OnceLock::new() };
         template.add(MAIN, source)?;
         Ok(template)
     }
@@ -136,6 +138,11 @@ impl ChatTemplate {
         let context = Value::from(context);
         let rendered = env.get_template(name).and_then(|t| t.render(context));
         rendered.map_err(|error| render_error(&error, fuel))
+    }
+
+    /// The template's text.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     fn has(&self, name: &str) -> bool {

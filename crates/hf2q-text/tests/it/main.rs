@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed test may panic, in its helpers too")]
 
+mod answers;
 mod goldens;
 mod loading;
 mod safe;
