@@ -25,6 +25,7 @@ mod routes;
 mod server;
 mod settings;
 mod tap;
+mod tokens;
 
 pub use error::ServerError;
 pub use log::Log;

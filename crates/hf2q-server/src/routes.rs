@@ -11,7 +11,7 @@ use axum::routing::{MethodRouter, get, post};
 
 use crate::app::{self, App, Call, Handled, Work};
 use crate::error::{ApiError, Dialect};
-use crate::openai;
+use crate::{openai, tokens};
 
 /// The chat page.
 const PAGE: &str = include_str!("../page/index.html");
@@ -47,6 +47,10 @@ pub(crate) fn all(app: &Arc<App>) -> Router {
         .route("/v1/models", read(|call, _| Box::pin(async move { openai::models::list(&call) })))
         .route("/v1/models/{*id}", read(|call, path| Box::pin(async move { openai::models::one(&call, &path) })))
         .route("/v1/chat/completions", write(openai::chat_answer::answer))
+        .route("/v1/completions", write(openai::completion_answer::answer))
+        .route("/v1/embeddings", write(openai::embeddings::answer))
+        .route("/tokenize", write(tokens::tokenize))
+        .route("/detokenize", write(tokens::detokenize))
         .fallback(|request: Request| async move {
             let path = request.uri().path();
             let shown: String = path.chars().take(200).collect();

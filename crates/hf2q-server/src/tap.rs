@@ -39,8 +39,9 @@ pub(crate) struct Text {
 pub(crate) struct Shown {
     pub(crate) id: u32,
     pub(crate) logprobs: Logprobs,
-    /// Bytes of the answer's text before the token.
+    /// Bytes and characters of the answer's text before the token.
     pub(crate) start: usize,
+    pub(crate) offset: usize,
 }
 
 /// Why an answer ended.
@@ -89,6 +90,7 @@ pub(crate) struct Tap {
     /// Bytes of text before stop strings are cut, and of text that was sent.
     produced: usize,
     sent: usize,
+    characters: usize,
     usage: Usage,
     metrics: Arc<Metrics>,
     started: Instant,
@@ -113,6 +115,7 @@ impl Tap {
             held: VecDeque::new(),
             produced: 0,
             sent: 0,
+            characters: 0,
             usage: Usage::default(),
             metrics,
             started: Instant::now(),
@@ -145,14 +148,15 @@ impl Tap {
 
     fn token(&mut self, id: u32, logprobs: Option<Logprobs>) -> bool {
         self.time();
-        let start = self.produced;
+        let (start, offset) = (self.produced, self.characters);
         let mut text = String::new();
         if self.markers == Markers::Show || !self.tokenizer.is_control(id) {
             self.utf8.push(self.tokenizer.token_bytes(id), &mut text);
         }
         self.produced += text.len();
         if let Some(logprobs) = logprobs {
-            self.held.push_back((Shown { id, logprobs, start }, self.produced));
+            self.held.push_back((Shown { id, logprobs, start, offset }, self.produced));
+            self.characters += text.chars().count();
         }
         let text = self.stops.push(&text);
         self.sent += text.len();

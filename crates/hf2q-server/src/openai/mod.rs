@@ -2,6 +2,9 @@
 
 pub(crate) mod chat;
 pub(crate) mod chat_answer;
+pub(crate) mod completion_answer;
+pub(crate) mod completions;
+pub(crate) mod embeddings;
 pub(crate) mod logprobs;
 pub(crate) mod messages;
 pub(crate) mod models;
