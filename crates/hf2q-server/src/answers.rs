@@ -52,7 +52,7 @@ impl Answers {
         for (choice, order) in orders.into_iter().enumerate() {
             let tokenizer = Arc::clone(&lease.tokenizer);
             let metrics = Arc::clone(&reader.metrics);
-            let mut tap = Tap::new(choice, sender.clone(), tokenizer, &order.wanted, metrics);
+            let mut tap = Tap::new(choice, sender.clone(), tokenizer, order.wanted, metrics);
             let job = Job { prompt: order.prompt, task: order.task, deadline: reader.deadline };
             jobs.push((job, Box::new(move |event: Event| tap.push(event))));
         }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hf2q_engine::{Sampler, Sampling};
+use hf2q_text::answer::{self, ToolSet};
 use serde_json::{Map, Value as Json};
 
 use crate::error::ApiError;
@@ -35,6 +36,20 @@ pub(crate) struct Ask {
     /// How the fields are named by which the client said whether to think.
     pub(crate) thinking_param: &'static str,
     pub(crate) drawing: Drawing,
+}
+
+impl Ask {
+    /// The tools that the answer may call.
+    pub(crate) fn tool_set(&self) -> ToolSet {
+        let mut set = ToolSet::default();
+        if self.tool_choice != ToolChoice::None {
+            for tool in &self.tools {
+                let Tool { name, parameters, .. } = tool.clone();
+                set.add(answer::Tool { name, description: None, parameters });
+            }
+        }
+        set
+    }
 }
 
 /// A function that the model may ask to be called.

@@ -6,25 +6,12 @@ use crate::ask::{Ask, Format, ToolChoice};
 use crate::error::ApiError;
 use crate::model::Model;
 
-/// A constraint that cannot be honoured.
-#[derive(Debug)]
-pub(crate) struct Error {
-    param: String,
-    message: String,
-}
-
-impl Error {
-    pub(crate) fn into_api(self) -> ApiError {
-        ApiError::value(self.param, self.message)
-    }
-}
-
 /// The constraint of one request, for any number of answers.
 pub(crate) struct Constraints {}
 
 impl Constraints {
     /// Compiles it.
-    pub(crate) fn new(_model: &Model, ask: &Ask) -> Result<Self, ApiError> {
+    pub(crate) fn new(_model: &Model, ask: &Ask, _in_thought: bool) -> Result<Self, ApiError> {
         let refuse = |param: &str| {
             let message = "Constrained answers are not supported by this build.";
             Err(ApiError::unsupported(param, message))
@@ -37,7 +24,7 @@ impl Constraints {
     }
 
     /// For one answer.
-    pub(crate) fn one(&self) -> Result<Option<Box<dyn Constraint>>, Error> {
-        Ok(None)
+    pub(crate) fn one(&self) -> Option<Box<dyn Constraint>> {
+        None
     }
 }

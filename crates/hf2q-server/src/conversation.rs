@@ -3,36 +3,37 @@
 use std::sync::Arc;
 
 use hf2q_engine::{Answer, Task, Usage};
-use hf2q_text::{ChatRequest, TextError};
+use hf2q_text::answer::{AnswerParser, Delta, ParserOptions, tools_as_text};
+use hf2q_text::{ChatRequest, Controls, TextError};
 use serde_json::{Map, Value as Json, json};
 
 use crate::answers::{Answers, Order, Reader};
 use crate::ask::{Ask, ToolChoice, check_tools};
-use crate::constraint::{self, Constraints};
+use crate::constraint::Constraints;
 use crate::error::ApiError;
 use crate::model::Model;
 use crate::models::Lease;
-use crate::parser::{Delta, Parser, Style};
-use crate::tap::{End, Markers, Piece, Shown, Text, Wanted};
+use crate::tap::{self, End, Piece, Shown, Text, Wanted};
+use crate::ids;
 
 /// Variables that belong to the server.
 const RESERVED: &[&str] =
     &["messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", "strftime_now"];
 
+/// Tokens at the end of a prompt among which a thought may be opened.
+const TAIL: usize = 32;
+
 /// Answers under way.
 pub(crate) struct Conversation {
     pub(crate) answers: Answers,
-    /// How the texts of answers are read.
-    pub(crate) style: Style,
     pub(crate) prompt_tokens: usize,
     pub(crate) choices: usize,
 }
 
 /// What is sent to the engine.
 struct Prepared {
-    prompt: Vec<u32>,
+    prompt_tokens: usize,
     orders: Vec<Order>,
-    style: Style,
 }
 
 /// Renders, encodes and compiles on a thread of its own, then gives the jobs to the engine.
@@ -41,9 +42,8 @@ pub(crate) async fn start(lease: Lease, ask: Ask, reader: Reader) -> Result<Conv
     let model = Arc::clone(&lease);
     let prepared = tokio::task::spawn_blocking(move || prepare(&model, &ask)).await;
     let prepared = prepared.map_err(|_| ApiError::internal())??;
-    let prompt_tokens = prepared.prompt.len();
     let answers = Answers::start(lease, prepared.orders, &reader)?;
-    Ok(Conversation { answers, style: prepared.style, prompt_tokens, choices })
+    Ok(Conversation { answers, prompt_tokens: prepared.prompt_tokens, choices })
 }
 
 /// The tokens of a conversation, up to where the answer starts.
@@ -52,10 +52,14 @@ pub(crate) fn prompt(model: &Model, ask: &Ask) -> Result<Vec<u32>, ApiError> {
         let message = "This model has no chat template: it continues texts. Use /v1/completions.";
         return Err(ApiError::unsupported("messages", message));
     };
-    let messages = template.prepare(&ask.messages);
     // A model that must not call tools does better if it knows of none.
     let shown = if ask.tool_choice == ToolChoice::None { &[][..] } else { &ask.tools };
-    let tools: Vec<Json> = shown.iter().map(|t| t.json.clone()).collect();
+    let mut tools: Vec<Json> = shown.iter().map(|t| t.json.clone()).collect();
+    let mut messages = ask.messages.clone();
+    if !model.format.renders_tools {
+        messages = tools_as_text(&messages, &std::mem::take(&mut tools), model.format.tools);
+    }
+    let messages = template.prepare(&messages);
     let extra = variables(model, ask)?;
     let request =
         ChatRequest { messages: &messages, tools: &tools, add_generation_prompt: true, extra, now: None };
@@ -107,22 +111,29 @@ fn prepare(model: &Model, ask: &Ask) -> Result<Prepared, ApiError> {
     let prompt = prompt(model, ask)?;
     check_length(model, prompt.len(), "messages")?;
     let sampler = ask.drawing.sampler(model)?;
-    let style = Style::new(model, ask, &prompt);
-    let constraints = Constraints::new(model, ask)?;
+    let in_thought = opens_thought(model, &prompt);
+    let constraints = Constraints::new(model, ask, in_thought)?;
     let order = |choice: usize| {
         let mut answer = Answer::new(sampler.clone());
         answer.draws = choice as u64;
         answer.stop = model.tokenizer.stop_ids().to_vec();
         answer.max_tokens = ask.drawing.max_tokens;
         answer.logprobs = ask.drawing.logprobs;
-        answer.constraint = constraints.one()?;
-        let markers = if style.needs_markers() { Markers::Show } else { Markers::Skip };
-        let wanted = Wanted { stops: ask.drawing.stops.clone(), markers };
-        Ok(Order { prompt: prompt.clone(), task: Task::Answer(Box::new(answer)), wanted })
+        answer.constraint = constraints.one();
+        let id_prefix = format!("call_{:016x}", ids::random());
+        let options = ParserOptions { tools: ask.tool_set(), in_thought, id_prefix };
+        let parser = AnswerParser::new(&model.tokenizer, &model.format, options);
+        let wanted = Wanted { stops: ask.drawing.stops.clone(), reader: tap::Reader::Answer(Box::new(parser)) };
+        Order { prompt: prompt.clone(), task: Task::Answer(Box::new(answer)), wanted }
     };
-    let orders = (0..ask.drawing.choices).map(order).collect::<Result<_, constraint::Error>>();
-    let orders = orders.map_err(|e| e.into_api())?;
-    Ok(Prepared { prompt, orders, style })
+    let orders = (0..ask.drawing.choices).map(order).collect();
+    Ok(Prepared { prompt_tokens: prompt.len(), orders })
+}
+
+/// Whether the answer begins inside a thought.
+fn opens_thought(model: &Model, prompt: &[u32]) -> bool {
+    let tail = &prompt[prompt.len().saturating_sub(TAIL)..];
+    model.format.opens_thought(&model.tokenizer.decode(tail, Controls::Show))
 }
 
 /// Refuses prompts that do not fit.
@@ -140,34 +151,19 @@ pub(crate) enum Turn {
     Started { cached_tokens: usize },
     /// An answer goes on.
     Part { choice: usize, deltas: Vec<Delta>, tokens: Vec<Shown> },
-    /// An answer has ended, with the last of its text.
-    Ended { choice: usize, deltas: Vec<Delta>, end: End, usage: Usage },
-}
-
-/// Reads the answers of a conversation as they come.
-pub(crate) struct Reading {
-    pub(crate) answers: Answers,
-    parsers: Vec<Parser>,
-    pub(crate) prompt_tokens: usize,
+    /// An answer has ended.
+    Ended { choice: usize, end: End, usage: Usage },
 }
 
 impl Conversation {
-    pub(crate) fn read(self) -> Reading {
-        let parsers = (0..self.choices).map(|_| self.style.parser()).collect();
-        Reading { answers: self.answers, parsers, prompt_tokens: self.prompt_tokens }
-    }
-}
-
-impl Reading {
     /// The next turn; `None` when all answers have ended.
     pub(crate) async fn next(&mut self) -> Option<Turn> {
         loop {
             let (choice, piece) = self.answers.next().await?;
-            let parser = &mut self.parsers[choice];
             return Some(match piece {
                 Piece::Started { cached_tokens } => Turn::Started { cached_tokens },
-                Piece::Text(Text { text, tokens }) => Turn::Part { choice, deltas: parser.push(text), tokens },
-                Piece::End { end, usage } => Turn::Ended { choice, deltas: parser.finish(), end, usage },
+                Piece::Text(Text { deltas, tokens }) => Turn::Part { choice, deltas, tokens },
+                Piece::End { end, usage } => Turn::Ended { choice, end, usage },
                 Piece::Prompt(_) | Piece::Embedding(_) => continue,
             });
         }
@@ -175,7 +171,7 @@ impl Reading {
 
     /// All answers, when they have ended.
     pub(crate) async fn collect(mut self) -> Result<Collected, Failure> {
-        let mut messages: Vec<Message> = self.parsers.iter().map(|_| Message::default()).collect();
+        let mut messages: Vec<Message> = (0..self.choices).map(|_| Message::default()).collect();
         let mut cached_tokens = None;
         while let Some(turn) = self.next().await {
             match turn {
@@ -184,12 +180,11 @@ impl Reading {
                     messages[choice].add(deltas);
                     messages[choice].tokens.extend(tokens);
                 }
-                Turn::Ended { choice, deltas, end, usage } => {
+                Turn::Ended { choice, end, usage } => {
                     if let Some(failure) = Failure::of(&end) {
                         return Err(failure);
                     }
                     let message = &mut messages[choice];
-                    message.add(deltas);
                     message.answer_tokens = usage.answer_tokens;
                     message.end = Some(end);
                 }
@@ -235,6 +230,7 @@ pub(crate) struct Message {
 /// A call that the model asks for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallOfTool {
+    pub(crate) id: String,
     pub(crate) name: String,
     /// JSON.
     pub(crate) arguments: String,
@@ -246,7 +242,9 @@ impl Message {
             match delta {
                 Delta::Content(text) => self.content.push_str(&text),
                 Delta::Reasoning(text) => self.reasoning.push_str(&text),
-                Delta::Call { name, .. } => self.calls.push(CallOfTool { name, arguments: String::new() }),
+                Delta::Call { id, name, .. } => {
+                    self.calls.push(CallOfTool { id, name, arguments: String::new() });
+                }
                 Delta::Arguments { index, text } => {
                     if let Some(call) = self.calls.get_mut(index) {
                         call.arguments.push_str(&text);

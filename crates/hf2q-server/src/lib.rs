@@ -20,7 +20,6 @@ mod metrics;
 mod model;
 mod models;
 mod openai;
-mod parser;
 mod routes;
 mod server;
 mod settings;

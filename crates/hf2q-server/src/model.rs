@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hf2q_engine::{Engine, EngineError, Pooling, Sampling, SchedulerOptions, Service};
+use hf2q_text::answer::AnswerFormat;
 use hf2q_text::{ChatTemplate, Tokenizer};
 
 /// A model as its [`Source`](crate::Source) hands it over.
@@ -15,8 +16,6 @@ pub struct Loaded {
     pub tokenizer: Tokenizer,
     /// Its chat template; base models have none.
     pub template: Option<ChatTemplate>,
-    /// The text of the template: it tells how the model writes calls of tools and thoughts.
-    pub template_source: Option<String>,
     /// How tokens are drawn where a request does not say.
     pub sampling: Sampling,
     /// How embeddings are made.
@@ -33,7 +32,8 @@ pub(crate) struct Model {
     pub(crate) service: Service,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) template: Option<ChatTemplate>,
-    pub(crate) template_source: Option<String>,
+    /// How it writes thoughts and calls of tools.
+    pub(crate) format: AnswerFormat,
     pub(crate) sampling: Sampling,
     pub(crate) pooling: Pooling,
     pub(crate) vocabulary: usize,
@@ -44,12 +44,13 @@ pub(crate) struct Model {
 impl Model {
     pub(crate) fn new(id: String, loaded: Loaded) -> Result<Self, EngineError> {
         let vocabulary = loaded.engine.vocabulary();
+        let format = AnswerFormat::detect(&loaded.tokenizer, loaded.template.as_ref());
         Ok(Self {
             id,
             service: Service::start(loaded.engine, loaded.scheduler)?,
             tokenizer: Arc::new(loaded.tokenizer),
             template: loaded.template,
-            template_source: loaded.template_source,
+            format,
             sampling: loaded.sampling,
             pooling: loaded.pooling,
             vocabulary,
@@ -65,6 +66,6 @@ impl Model {
 
     /// Whether the template looks at a variable.
     pub(crate) fn template_reads(&self, variable: &str) -> bool {
-        self.template_source.as_ref().is_some_and(|source| source.contains(variable))
+        self.template.as_ref().is_some_and(|template| template.source().contains(variable))
     }
 }

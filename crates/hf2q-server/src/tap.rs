@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hf2q_engine::{EngineError, Event, Finish, Logprobs, Usage};
+use hf2q_text::answer::{AnswerParser, Delta};
 use hf2q_text::{StopStrings, Tokenizer, Utf8Stream};
 use tokio::sync::mpsc;
 
@@ -29,7 +30,7 @@ pub(crate) enum Piece {
 /// Text that became certain.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Text {
-    pub(crate) text: String,
+    pub(crate) deltas: Vec<Delta>,
     /// Only where probabilities were asked for.
     pub(crate) tokens: Vec<Shown>,
 }
@@ -61,19 +62,48 @@ pub(crate) enum End {
     Failed(Arc<EngineError>),
 }
 
-/// What of a token's spelling becomes text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Markers {
-    /// Control tokens are text too: a parser looks for them.
-    Show,
-    /// Control tokens are left out.
-    Skip,
+/// How tokens become text.
+pub(crate) enum Reader {
+    /// All of them are text but control tokens.
+    Plain(Utf8Stream),
+    /// Thoughts and calls are told apart.
+    Answer(Box<AnswerParser>),
+    /// The answer has ended.
+    Ended,
+}
+
+impl Reader {
+    /// For texts that are continued.
+    pub(crate) fn plain() -> Self {
+        Self::Plain(Utf8Stream::default())
+    }
+
+    fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> Vec<Delta> {
+        match self {
+            Self::Plain(_) if tokenizer.is_control(id) => Vec::new(),
+            Self::Plain(utf8) => {
+                let mut text = String::new();
+                utf8.push(tokenizer.token_bytes(id), &mut text);
+                vec![Delta::Content(text)]
+            }
+            Self::Answer(parser) => parser.push(tokenizer, id),
+            Self::Ended => Vec::new(),
+        }
+    }
+
+    fn finish(&mut self) -> Vec<Delta> {
+        match std::mem::replace(self, Self::Ended) {
+            Self::Plain(utf8) => vec![Delta::Content(utf8.finish().to_owned())],
+            Self::Answer(parser) => parser.finish(),
+            Self::Ended => Vec::new(),
+        }
+    }
 }
 
 /// What is special about one answer.
 pub(crate) struct Wanted {
     pub(crate) stops: Vec<String>,
-    pub(crate) markers: Markers,
+    pub(crate) reader: Reader,
 }
 
 /// Makes pieces of one job's events and sends them on. It never waits: a reader for whom too much has piled up loses the
@@ -82,12 +112,11 @@ pub(crate) struct Tap {
     choice: usize,
     sender: mpsc::Sender<(usize, Piece)>,
     tokenizer: Arc<Tokenizer>,
-    markers: Markers,
-    utf8: Utf8Stream,
+    reader: Reader,
     stops: StopStrings,
-    /// Tokens whose text is not certain yet, and where it starts and ends.
+    /// Tokens whose text is not certain yet, and where it ends.
     held: VecDeque<(Shown, usize)>,
-    /// Bytes of text before stop strings are cut, and of text that was sent.
+    /// Bytes of content before stop strings are cut, and of content that was sent.
     produced: usize,
     sent: usize,
     characters: usize,
@@ -102,16 +131,15 @@ impl Tap {
         choice: usize,
         sender: mpsc::Sender<(usize, Piece)>,
         tokenizer: Arc<Tokenizer>,
-        wanted: &Wanted,
+        wanted: Wanted,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
             choice,
             sender,
             tokenizer,
-            markers: wanted.markers,
-            utf8: Utf8Stream::default(),
-            stops: StopStrings::new(wanted.stops.iter().cloned()),
+            reader: wanted.reader,
+            stops: StopStrings::new(wanted.stops),
             held: VecDeque::new(),
             produced: 0,
             sent: 0,
@@ -149,47 +177,69 @@ impl Tap {
     fn token(&mut self, id: u32, logprobs: Option<Logprobs>) -> bool {
         self.time();
         let (start, offset) = (self.produced, self.characters);
-        let mut text = String::new();
-        if self.markers == Markers::Show || !self.tokenizer.is_control(id) {
-            self.utf8.push(self.tokenizer.token_bytes(id), &mut text);
-        }
-        self.produced += text.len();
+        let deltas = self.reader.push(&self.tokenizer, id);
+        let shown = self.show(deltas);
         if let Some(logprobs) = logprobs {
             self.held.push_back((Shown { id, logprobs, start, offset }, self.produced));
-            self.characters += text.chars().count();
         }
-        let text = self.stops.push(&text);
-        self.sent += text.len();
-        let sent = self.release(text);
+        let sent = self.release(shown);
         sent && !self.stops.is_stopped()
     }
 
-    /// Sends text that is certain with the tokens that are wholly in it.
-    fn release(&mut self, text: String) -> bool {
+    /// Cuts content at stop strings. Nothing follows one, and what is held back comes before what is no content.
+    fn show(&mut self, deltas: Vec<Delta>) -> Vec<Delta> {
+        let mut shown = Vec::with_capacity(deltas.len());
+        for delta in deltas {
+            if self.stops.is_stopped() {
+                break;
+            }
+            let text = match &delta {
+                Delta::Content(text) => {
+                    self.produced += text.len();
+                    self.characters += text.chars().count();
+                    self.stops.push(text)
+                }
+                _ => self.stops.finish(),
+            };
+            self.sent += text.len();
+            if !text.is_empty() {
+                shown.push(Delta::Content(text));
+            }
+            if !matches!(delta, Delta::Content(_)) {
+                shown.push(delta);
+            }
+        }
+        shown
+    }
+
+    /// Sends what is certain with the tokens that are wholly in it.
+    fn release(&mut self, deltas: Vec<Delta>) -> bool {
         let mut tokens = Vec::new();
         while self.held.front().is_some_and(|(_, end)| *end <= self.sent) {
             tokens.extend(self.held.pop_front().map(|(shown, _)| shown));
         }
-        if text.is_empty() && tokens.is_empty() {
+        if deltas.is_empty() && tokens.is_empty() {
             return !self.sender.is_closed();
         }
-        self.send(Piece::Text(Text { text, tokens }))
+        self.send(Piece::Text(Text { deltas, tokens }))
     }
 
     fn finish(&mut self, reason: Finish) {
-        let found = self.stops.found().map(str::to_owned);
-        if found.is_none() {
-            let rest = std::mem::take(&mut self.utf8).finish();
-            self.produced += rest.len();
-            let text = self.stops.push(rest) + &self.stops.finish();
-            self.sent += text.len();
-            self.release(text);
+        if !self.stops.is_stopped() {
+            let rest = self.reader.finish();
+            let mut shown = self.show(rest);
+            let text = self.stops.finish();
+            if !self.stops.is_stopped() && !text.is_empty() {
+                self.sent += text.len();
+                shown.push(Delta::Content(text));
+            }
+            self.release(shown);
         }
         // Of a token that a stop string cuts, some text was sent.
         let cut = self.held.drain(..).filter(|(shown, _)| shown.start < self.sent);
         let tokens: Vec<Shown> = cut.map(|(shown, _)| shown).collect();
         if !tokens.is_empty() {
-            self.send(Piece::Text(Text { text: String::new(), tokens }));
+            self.send(Piece::Text(Text { deltas: Vec::new(), tokens }));
         }
         // What completes a stop string while the answer ends is a stop string all the same.
         let end = match (self.stops.found(), reason) {

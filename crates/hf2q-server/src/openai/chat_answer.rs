@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use hf2q_text::Tokenizer;
+use hf2q_text::answer::Delta;
 use serde_json::{Value as Json, json};
 
 use super::chat::{Chat, Streaming};
 use super::logprobs;
 use crate::app::{self, Call, Handled, Work};
-use crate::conversation::{self, Conversation, Failure, Message, Reading, Tokens, Turn};
+use crate::conversation::{self, Conversation, Failure, Message, Tokens, Turn};
 use crate::http::sse::{self, Events, Gone};
 use crate::ids;
-use crate::parser::Delta;
 use crate::tap::{End, Shown};
 
 /// Answers a request.
@@ -93,7 +93,7 @@ fn message(message: &Message) -> Json {
         }
         let call = |c: &conversation::CallOfTool| {
             let function = json!({ "name": c.name, "arguments": c.arguments });
-            json!({ "id": ids::name("call_"), "type": "function", "function": function })
+            json!({ "id": c.id, "type": "function", "function": function })
         };
         json["tool_calls"] = message.calls.iter().map(call).collect();
     }
@@ -101,7 +101,7 @@ fn message(message: &Message) -> Json {
 }
 
 async fn whole(call: &Call, head: &Head, conversation: Conversation) -> Handled {
-    let collected = conversation.read().collect().await.map_err(|f| call.failed(f))?;
+    let collected = conversation.collect().await.map_err(|f| call.failed(f))?;
     call.count(collected.tokens);
     let tokenizer = &collected.lease.tokenizer;
     let choice = |(i, m): (usize, &Message)| {
@@ -124,13 +124,12 @@ fn stream(
     streaming: Streaming,
 ) -> axum::response::Response {
     let (events, response) = sse::response();
-    let called = vec![Vec::new(); conversation.choices];
+    let called = vec![false; conversation.choices];
     let tokenizer = Arc::clone(&conversation.answers.lease.tokenizer);
-    let reading = conversation.read();
     let chunks = Chunks { call, head, events, streaming, tokenizer, called, tokens: Tokens::default() };
     tokio::spawn(async move {
         // A client that is gone needs no answer.
-        let _ = chunks.run(reading).await;
+        let _ = chunks.run(conversation).await;
     });
     response
 }
@@ -142,33 +141,32 @@ struct Chunks {
     events: Events,
     streaming: Streaming,
     tokenizer: Arc<Tokenizer>,
-    /// Ids of the calls of each choice.
-    called: Vec<Vec<String>>,
+    /// Which choices have calls.
+    called: Vec<bool>,
     tokens: Tokens,
 }
 
 impl Chunks {
-    async fn run(mut self, mut reading: Reading) -> Result<(), Gone> {
-        self.tokens.prompt = reading.prompt_tokens;
+    async fn run(mut self, mut conversation: Conversation) -> Result<(), Gone> {
+        self.tokens.prompt = conversation.prompt_tokens;
         for choice in 0..self.called.len() {
             let delta = json!({ "role": "assistant", "content": "", "refusal": null });
             self.send(self.head.chunk(choice, delta, (Json::Null, Json::Null))).await?;
         }
         let mut cached = None;
-        while let Some(turn) = self.events.during(reading.next()).await? {
+        while let Some(turn) = self.events.during(conversation.next()).await? {
             match turn {
                 Turn::Started { cached_tokens } => {
                     self.tokens.cached = *cached.get_or_insert(cached_tokens);
                 }
                 Turn::Part { choice, deltas, tokens } => self.part(choice, deltas, tokens).await?,
-                Turn::Ended { choice, deltas, end, usage } => {
-                    self.part(choice, deltas, Vec::new()).await?;
+                Turn::Ended { choice, end, usage } => {
                     self.tokens.answer += usage.answer_tokens;
                     if let Some(failure) = Failure::of(&end) {
                         let error = self.call.failed(failure);
                         return self.events.data(&error.json(self.call.dialect)).await;
                     }
-                    let finish = finish_reason(&end, !self.called[choice].is_empty());
+                    let finish = finish_reason(&end, self.called[choice]);
                     self.send(self.head.chunk(choice, json!({}), (Json::Null, json!(finish)))).await?;
                 }
             }
@@ -208,9 +206,8 @@ impl Chunks {
         match delta {
             Delta::Content(text) => json!({ "content": text }),
             Delta::Reasoning(text) => json!({ "reasoning_content": text }),
-            Delta::Call { index, name } => {
-                let id = ids::name("call_");
-                self.called[choice].push(id.clone());
+            Delta::Call { index, id, name } => {
+                self.called[choice] = true;
                 let function = json!({ "name": name, "arguments": "" });
                 json!({ "tool_calls": [{ "index": index, "id": id, "type": "function", "function": function }] })
             }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use hf2q_engine::Logprobs;
+use hf2q_text::answer::Delta;
 use serde_json::{Value as Json, json};
 
 use super::chat::Streaming;
@@ -113,10 +114,14 @@ impl Progress {
                 }
             }
             Piece::Prompt(logprobs) => self.list_prompt(lease, choice, logprobs),
-            Piece::Text(Text { text, tokens }) => {
+            Piece::Text(Text { deltas, tokens }) => {
                 let before = self.shapes[choice / self.head.choices].text.chars().count();
                 let at = &mut self.choices[choice];
-                at.text.push_str(&text);
+                for delta in deltas {
+                    if let Delta::Content(text) = delta {
+                        at.text.push_str(&text);
+                    }
+                }
                 for shown in tokens {
                     at.lists.push(&lease.tokenizer, shown.id, before + shown.offset, Some(&shown.logprobs));
                 }

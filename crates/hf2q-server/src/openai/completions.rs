@@ -1,10 +1,8 @@
 //! `/v1/completions`: texts are continued as they are.
 
-use std::sync::Arc;
-
 use hf2q_engine::{Answer, Logprobs, Sampler, Task};
 use hf2q_text::{Controls, Specials};
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 
 use super::chat::{Streaming, check_notes, streaming};
 use super::messages;
@@ -16,7 +14,7 @@ use crate::error::ApiError;
 use crate::fields::{Fields, wrong};
 use crate::model::Model;
 use crate::settings::Settings;
-use crate::tap::{Markers, Wanted};
+use crate::tap::{Reader, Wanted};
 
 /// All fields of a request, beside those of [`DRAWING`].
 pub(crate) const FIELDS: &[&str] = &[
@@ -122,7 +120,7 @@ impl Completion {
     /// The jobs, and what must be known of each prompt to show it. Blocks.
     pub(crate) fn prepare(&self, model: &Model) -> Result<(Vec<Order>, Vec<Shape>), ApiError> {
         let sampler = self.ask.drawing.sampler(model)?;
-        let constraints = Constraints::new(model, &self.ask)?;
+        let constraints = Constraints::new(model, &self.ask, false)?;
         let mut orders = Vec::new();
         let mut shapes = Vec::new();
         for prompt in &self.prompts {
@@ -154,8 +152,8 @@ impl Completion {
         answer.max_tokens = drawing.max_tokens;
         answer.logprobs = drawing.logprobs;
         answer.prompt_logprobs = drawing.logprobs.filter(|_| self.echo);
-        answer.constraint = constraints.one().map_err(crate::constraint::Error::into_api)?;
-        let wanted = Wanted { stops: drawing.stops.clone(), markers: Markers::Skip };
+        answer.constraint = constraints.one();
+        let wanted = Wanted { stops: drawing.stops.clone(), reader: Reader::plain() };
         Ok(Order { prompt: prompt.to_vec(), task: Task::Answer(Box::new(answer)), wanted })
     }
 }
@@ -187,6 +185,8 @@ impl Shape {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn read(more: Json) -> Result<Completion, ApiError> {

@@ -13,7 +13,7 @@ use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::ids;
 use crate::model::Model;
-use crate::tap::{Markers, Piece, Wanted};
+use crate::tap::{Piece, Reader, Wanted};
 
 /// All fields of a request.
 pub(crate) const FIELDS: &[&str] = &["model", "input", "encoding_format", "dimensions", "user"];
@@ -71,7 +71,7 @@ async fn vectors(call: &Call, name: &str, prompts: Vec<Vec<u32>>) -> Result<Vec<
         let order = |prompt| Order {
             prompt,
             task: Task::Embed(pooling),
-            wanted: Wanted { stops: Vec::new(), markers: Markers::Skip },
+            wanted: Wanted { stops: Vec::new(), reader: Reader::plain() },
         };
         let limits = lease.service.limits();
         let orders: Vec<Order> = prompts.by_ref().take(limits.running.min(limits.queue).max(1)).map(order).collect();

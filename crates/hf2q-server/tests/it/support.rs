@@ -103,7 +103,6 @@ impl Source for Demo {
             scheduler: SchedulerOptions { queue: self.queue, busy_rows: rows },
             tokenizer,
             template,
-            template_source: source,
             sampling: Sampling { temperature: 0.8, top_k: 40, top_p: 0.95, ..Sampling::default() },
             pooling: Pooling::Mean,
             bytes: self.bytes,
