@@ -1,7 +1,7 @@
 //! What each operation reads and writes, taken from its own fields.
 
 use crate::op::Op;
-use crate::tensor::TensorId;
+use crate::tensor::{TensorId, View};
 
 /// What an operation touches; hazards, waves and the arena are computed from this alone. Step inputs (tokens,
 /// positions, page tables) are constant while a step runs and are not listed.
@@ -50,6 +50,32 @@ impl Op {
                 access([Some(o.x.tensor), o.weight, Some(o.residual.tensor)], &[o.out.tensor])
             }
             Self::NormRope(o) => access([Some(o.x.tensor), o.weight, o.rope.factors], &[o.out.tensor]),
+        }
+    }
+
+    /// Views of activations that the operation names; those of [`Op::Glu`] as wide as all its groups.
+    pub fn views(&self) -> Vec<View> {
+        match self {
+            Self::Embed(o) => vec![o.out],
+            Self::RmsNorm(o) => vec![o.x, o.out],
+            Self::MatMul(o) => vec![o.x, o.out],
+            Self::Rope(o) => vec![o.x, o.out],
+            Self::KvStore(o) => o.k.into_iter().chain([o.v]).collect(),
+            Self::Attention(o) => vec![o.q, o.out],
+            Self::Add(o) => vec![o.a, o.b, o.out],
+            Self::Scale(o) => vec![o.x, o.out],
+            Self::SoftCap(o) => vec![o.x, o.out],
+            Self::Glu(o) => {
+                let others = o.groups.saturating_sub(1).saturating_mul(o.stride);
+                let wide = |v: View| View { width: others.saturating_add(v.width), ..v };
+                vec![wide(o.gate), wide(o.up), o.out]
+            }
+            Self::Route(o) => vec![o.logits, o.experts, o.weights],
+            Self::ExpertMatMul(o) => vec![o.x, o.experts, o.out],
+            Self::ExpertSum(o) => vec![o.x, o.weights, o.out],
+            Self::SelectRows(o) => vec![o.x, o.out],
+            Self::NormAdd(o) => vec![o.x, o.residual, o.out],
+            Self::NormRope(o) => vec![o.x, o.out],
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hf2q_gguf::Bytes;
 
+use crate::cost::Roofline;
 use crate::plan::{NamedOp, Plan, Recording};
 use crate::step::{Step, StepError};
 use crate::tensor::{Cache, GroupId, TensorId};
@@ -123,6 +124,25 @@ pub trait Backend: Send + Sync {
         let _ = weights;
         let work = plan.arena(limits.max_rows, limits.max_logit_rows).bytes;
         Ok(ProgramMemory { caches: limits.cache_bytes(&plan.recording), work })
+    }
+
+    /// Bytes that are free on the device which holds weights, caches and activations. `None`: programs take the machine's
+    /// memory, and weights stay where they are.
+    ///
+    /// # Errors
+    /// If the device does not answer.
+    fn free_memory(&self) -> Result<Option<u64>, BackendError> {
+        Ok(None)
+    }
+
+    /// Measures what this backend can do at best, in a few seconds. Reads are from memory of `bytes` bytes, which should be
+    /// more than caches hold.
+    ///
+    /// # Errors
+    /// If so much memory cannot be had, or the backend cannot be measured.
+    fn roofline(&self, bytes: usize) -> Result<Roofline, BackendError> {
+        let why = format!("it cannot be measured by reading {bytes} bytes");
+        Err(BackendError::Failed { backend: self.name(), why })
     }
 }
 

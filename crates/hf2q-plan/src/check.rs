@@ -1,6 +1,6 @@
 //! Do the operands of every operation fit together?
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use hf2q_gguf::TensorType;
 
@@ -19,11 +19,18 @@ impl Recording {
     pub fn check(&self) -> Result<(), PlanError> {
         check(self)
     }
+
+    /// Whether a view lies within its activation.
+    fn contains(&self, view: View) -> bool {
+        let width = self.activation(view.tensor).map_or(0, |(_, width)| width);
+        view.offset.checked_add(view.width).is_some_and(|end| end <= width)
+    }
 }
 
 /// Names, order of writes and reads, rows, widths, types and parameters.
 pub(crate) fn check(r: &Recording) -> Result<(), PlanError> {
     caches(r)?;
+    let writers = writers(r);
     let mut names = HashSet::new();
     // Kernels trust indices, so those must be written.
     let is_index = |t: &TensorId| matches!(r.tensors[t.index()].kind, TensorKind::Indices { .. });
@@ -39,9 +46,41 @@ pub(crate) fn check(r: &Recording) -> Result<(), PlanError> {
             return Err(PlanError::ReadBeforeWrite { op: op.name.clone(), tensor });
         }
         written.extend(access.writes);
-        Checker { r, op }.operation()?;
+        Checker { r, op, writers: &writers }.operation()?;
+        if let Some(view) = op.op.views().into_iter().find(|v| !r.contains(*v)) {
+            let tensor = r.tensors[view.tensor.index()].name.clone();
+            return Err(PlanError::View { op: op.name.clone(), tensor });
+        }
     }
-    Ok(())
+    groups(r)?;
+    logits(r)
+}
+
+/// How many operations write a tensor of indices.
+fn writers(r: &Recording) -> HashMap<TensorId, usize> {
+    let mut writers = HashMap::new();
+    for tensor in r.ops.iter().flat_map(|op| op.op.access().writes) {
+        if matches!(r.tensors[tensor.index()].kind, TensorKind::Indices { .. }) {
+            *writers.entry(tensor).or_insert(0) += 1;
+        }
+    }
+    writers
+}
+
+/// Rows see a position of every group, if only their own.
+fn groups(r: &Recording) -> Result<(), PlanError> {
+    let empty = r.groups.iter().find(|g| g.span.most() == Some(0));
+    empty.map_or(Ok(()), |g| Err(PlanError::EmptySpan { group: g.name.clone() }))
+}
+
+/// What a step returns has a row for each whose logits are wanted, and lies within its tensor.
+fn logits(r: &Recording) -> Result<(), PlanError> {
+    let name = || r.tensors[r.logits.tensor.index()].name.clone();
+    match r.activation(r.logits.tensor) {
+        Some((RowKind::Logits, _)) if r.contains(r.logits) => Ok(()),
+        Some((RowKind::Logits, _)) => Err(PlanError::View { op: "logits".to_owned(), tensor: name() }),
+        _ => Err(PlanError::Logits { tensor: name() }),
+    }
 }
 
 /// Every cache has formats that its heads can be stored in.
@@ -63,6 +102,7 @@ fn caches(r: &Recording) -> Result<(), PlanError> {
 struct Checker<'a> {
     r: &'a Recording,
     op: &'a NamedOp,
+    writers: &'a HashMap<TensorId, usize>,
 }
 
 impl Checker<'_> {
@@ -243,21 +283,28 @@ impl Checker<'_> {
             ExpertInput::PerExpert => k * w.cols,
         };
         self.indices(o.experts)?;
-        if let Some(route) = self.route_of(o.experts) {
-            self.equal("experts of weight", w.experts, route.logits.width)?;
-        }
+        self.chosen_of(o.experts, w.experts)?;
         self.equal("width of x", o.x.width, n_in)?;
         self.equal("width of out", o.out.width, k * w.rows)?;
         self.same_rows(o.x, o.experts)?;
         self.same_rows(o.x, o.out)
     }
 
-    /// The operation that chose these experts.
-    fn route_of(&self, experts: View) -> Option<&Route> {
-        self.r.ops.iter().find_map(|o| match &o.op {
-            Op::Route(route) if route.experts == experts => Some(route),
+    /// One router of as many experts writes these choices, and nothing else does: kernels trust them.
+    fn chosen_of(&self, chosen: View, experts: usize) -> Result<(), PlanError> {
+        let route = self.r.ops.iter().find_map(|o| match &o.op {
+            Op::Route(route) if route.experts == chosen => Some(route),
             _ => None,
-        })
+        });
+        match route {
+            Some(route) if self.writers.get(&chosen.tensor) == Some(&1) => {
+                self.equal("experts of weight", experts, route.logits.width)
+            }
+            _ => {
+                let name = &self.r.tensors[chosen.tensor.index()].name;
+                self.fail("experts", name, "what one router writes, and nothing else".to_owned())
+            }
+        }
     }
 
     fn kv_width(&self, id: CacheId) -> usize {
@@ -286,6 +333,9 @@ impl Checker<'_> {
     fn weight(&self, what: &'static str, id: TensorId) -> Result<&Weight, PlanError> {
         match &self.r.tensors[id.index()].kind {
             TensorKind::Weight(w) => match w.ty.row_bytes(w.cols) {
+                Some(_) if w.cols == 0 || w.rows == 0 || w.experts == 0 => {
+                    Err(self.error(what, "empty", "a weight with elements".to_owned()))
+                }
                 Some(_) => Ok(w),
                 None => {
                     let expected = format!("a multiple of {} for type {}", w.ty.block_len(), w.ty);
@@ -444,11 +494,12 @@ mod tests {
         let (x, cache) = formed(&mut r);
         r.value_store("store", x, cache);
         let out = r.attention("attention", x, cache, ONE);
-        let recording = r.finish(out).unwrap();
+        let logits = r.select_rows("logits", out);
+        let recording = r.finish(logits).unwrap();
         let cache = &recording.caches[0];
         let two = crate::Cache { formed_keys: None, ..cache.clone() };
         assert_eq!((cache.page_bytes() * 2, cache.position_bytes()), (two.page_bytes(), 16));
-        let Op::Attention(attention) = &recording.ops[2].op else { panic!("the last operation") };
+        let Op::Attention(attention) = &recording.ops[2].op else { panic!("attention is there") };
         let norm = attention.formed_keys.unwrap().weight.unwrap();
         assert!(recording.ops[2].op.access().reads.contains(&norm));
 
@@ -466,11 +517,12 @@ mod tests {
         let (x, cache) = formed(&mut r);
         r.value_store("store", x, cache);
         let out = r.attention("attention", x, cache, AttentionParams { heads: 1, scale: 1.0, softcap: None });
-        let mut recording = r.finish(out).unwrap();
+        let logits = r.select_rows("logits", out);
+        let mut recording = r.finish(logits).unwrap();
         recording.caches[0].k_format = KvFormat::F32;
         let error = recording.check().unwrap_err().to_string();
         assert_eq!(error, "operation attention: format of formed keys is f32, expected that of values, f16");
-        let Op::Attention(attention) = &mut recording.ops[2].op else { panic!("the last operation") };
+        let Op::Attention(attention) = &mut recording.ops[2].op else { panic!("attention is there") };
         attention.formed_keys = None;
         let error = recording.check().unwrap_err().to_string();
         assert_eq!(error, "operation attention: forming of keys is another, expected that of kv");
@@ -487,10 +539,11 @@ mod tests {
             r.value_store("store", x, cache);
             r.value_store("store_recent", x, recent);
             let out = r.attention("attention", x, cache, ONE);
-            r.finish(out)
+            let logits = r.select_rows("logits", out);
+            r.finish(logits)
         };
         let recording = build(Span::Pages(1)).unwrap();
-        let Op::Attention(attention) = &recording.ops[3].op else { panic!("the last operation") };
+        let Op::Attention(attention) = &recording.ops[3].op else { panic!("attention is there") };
         let (recent, tensor) = attention.recent.unwrap();
         assert_eq!(recording.cache(recent).name, "kv_recent");
         assert!(recording.ops[3].op.access().reads.contains(&tensor));
@@ -510,5 +563,56 @@ mod tests {
         other.ops.remove(2);
         let error = other.check().unwrap_err().to_string();
         assert_eq!(error, "operation attention: forming of keys is another, expected that of kv_recent");
+    }
+
+    /// A router of 8 experts, and a product with one of `experts`.
+    fn routed(experts: usize) -> Result<Recording, PlanError> {
+        let mut r = Recorder::default();
+        let (table, stack) = (weight(&mut r, "table", 1), weight(&mut r, "experts", experts));
+        let x = r.embed("embed", table, 1.0);
+        let (chosen, _) = r.route("route", x, 1, (Renormalize::Keep, None));
+        let out = r.expert_mat_mul("product", x, chosen, (stack, ExpertInput::Shared));
+        let logits = r.select_rows("logits", out);
+        r.finish(logits)
+    }
+
+    #[test]
+    fn experts_are_what_one_router_chose() {
+        let recording = routed(8).unwrap();
+        let error = routed(7).unwrap_err().to_string();
+        assert_eq!(error, "operation product: experts of weight is 7, expected 8");
+        let mut other = recording.clone();
+        let mut twice = other.ops[1].clone();
+        twice.name = "again".to_owned();
+        other.ops.insert(2, twice);
+        let error = other.check().unwrap_err().to_string();
+        assert!(error.ends_with("expected what one router writes, and nothing else"), "{error}");
+        let mut other = recording;
+        let Op::ExpertMatMul(product) = &mut other.ops[2].op else { panic!("the product is there") };
+        product.experts.width = 0;
+        product.out.width = 0;
+        let error = other.check().unwrap_err().to_string();
+        assert!(error.ends_with("expected what one router writes, and nothing else"), "{error}");
+    }
+
+    #[test]
+    fn views_lie_within_activations_and_spans_are_not_empty() {
+        let recording = routed(8).unwrap();
+        let mut other = recording.clone();
+        let Op::SelectRows(select) = &mut other.ops[3].op else { panic!("the selection is there") };
+        select.x.offset = usize::MAX;
+        let error = other.check().unwrap_err().to_string();
+        assert_eq!(error, "operation logits: a view of product leaves it");
+        let mut other = recording.clone();
+        other.logits.offset = 1;
+        assert_eq!(other.check().unwrap_err().to_string(), "operation logits: a view of logits leaves it");
+        let mut other = recording.clone();
+        other.logits.tensor = other.ops[2].op.access().writes[0];
+        let error = other.check().unwrap_err().to_string();
+        assert_eq!(error, "product cannot be logits: it has no row for each whose logits are wanted");
+        let mut other = recording;
+        other.groups.push(crate::Group { name: "sliding".to_owned(), span: Span::Last(0) });
+        let error = other.check().unwrap_err().to_string();
+        assert_eq!(error, "rows see no position of group sliding, not even their own");
     }
 }

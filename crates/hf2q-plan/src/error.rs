@@ -40,6 +40,26 @@ pub enum PlanError {
         /// Name of the activation.
         tensor: String,
     },
+    /// A view leaves its activation.
+    #[error("operation {op}: a view of {tensor} leaves it")]
+    View {
+        /// Name of the operation, or `logits`.
+        op: String,
+        /// Name of the activation.
+        tensor: String,
+    },
+    /// What a step returns has no row for each row whose logits are wanted.
+    #[error("{tensor} cannot be logits: it has no row for each whose logits are wanted")]
+    Logits {
+        /// Name of the tensor.
+        tensor: String,
+    },
+    /// Rows of a group see nothing.
+    #[error("rows see no position of group {group}, not even their own")]
+    EmptySpan {
+        /// Name of the group.
+        group: String,
+    },
     /// Two operations carry the same name.
     #[error("two operations are named {op}")]
     DuplicateName {

@@ -14,6 +14,7 @@ mod formed;
 mod fuse;
 mod kv;
 mod op;
+mod open;
 mod plan;
 mod print;
 mod product;
