@@ -45,6 +45,53 @@ impl KvCache {
         self.groups.len()
     }
 
+    /// Pages of group `g` that sequences can get: free ones, and those that only prefixes hold.
+    pub(crate) fn room(&self, g: usize) -> usize {
+        self.pools[g].available() + self.pools[g].idle()
+    }
+
+    /// The most pages of group `g` that one sequence of `len` tokens holds if it is computed row by row.
+    pub(crate) fn pages_of(&self, g: usize, len: usize) -> usize {
+        let kept = match self.groups[g].span {
+            Span::All => usize::MAX,
+            // Behind a step the window before the last position, and the next position's page.
+            Span::Last(n) => (n as usize).div_ceil(PAGE) + 1,
+            Span::Pages(n) => n as usize + 1,
+        };
+        len.div_ceil(PAGE).min(kept)
+    }
+
+    /// How many tokens one sequence can hold if it is alone.
+    pub(crate) fn capacity(&self) -> usize {
+        let of = |g: usize| {
+            let pages = self.pools[g].len();
+            if self.pages_of(g, usize::MAX) <= pages { usize::MAX } else { pages * PAGE }
+        };
+        (0..self.groups()).map(of).min().unwrap_or(usize::MAX)
+    }
+
+    /// How many tokens [`KvCache::adopt`] would find, and by group how many of their pages sequences hold.
+    pub(crate) fn prefix(&self, tokens: &[u32]) -> (usize, Vec<usize>) {
+        let Some(hit) = self.tree.find(tokens, tokens.len().saturating_sub(1)) else {
+            return (0, vec![0; self.groups()]);
+        };
+        let in_use = self.pools.iter().enumerate().map(|(g, pool)| self.tree.in_use(&hit, g, pool));
+        (hit.len, in_use.collect())
+    }
+
+    /// Whether prefixes can end at every border of pages, and not only at ends of prompts and answers.
+    pub(crate) fn ends_anywhere(&self) -> bool {
+        let spans = || self.groups.iter().map(|g| g.span);
+        self.windows == WindowPolicy::Keep || !spans().any(|s| matches!(s, Span::Last(_)))
+    }
+
+    /// Forgets everything, also what sequences hold: they must be gone.
+    pub(crate) fn reset(&mut self) {
+        let pools = self.groups.iter().zip(&self.pools);
+        self.pools = pools.map(|(group, pool)| PagePool::new(&group.name, pool.len())).collect();
+        self.tree = PrefixTree::new(self.groups.clone());
+    }
+
     /// Makes `pages` pages of group `g` free, at the cost of prefixes that no sequence uses.
     pub(crate) fn make_room(&mut self, g: usize, pages: usize) -> Result<(), EngineError> {
         while self.pools[g].available() < pages {
@@ -196,7 +243,7 @@ impl KvCache {
             page_bytes: self.page_bytes[g],
             pages: pool.len(),
             in_use: pool.in_use(),
-            cached: self.tree.cached(g, pool),
+            cached: pool.idle(),
             free: pool.available(),
         });
         CacheStats { groups: groups.collect(), ..self.counts.clone() }

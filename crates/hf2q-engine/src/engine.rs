@@ -35,6 +35,11 @@ pub enum LogitRows {
 }
 
 impl LogitRows {
+    /// How many of `rows`.
+    pub(crate) fn count(self, rows: usize) -> usize {
+        self.of(0..count(rows)).len()
+    }
+
     fn of(self, rows: std::ops::Range<u32>) -> std::ops::Range<u32> {
         match self {
             Self::None => rows.end..rows.end,
@@ -62,7 +67,12 @@ pub struct Engine {
     sequences: Vec<Option<Sequence>>,
     options: EngineOptions,
     vocabulary: usize,
+    /// Whether the plan has the operation whose output is pooled.
+    embeds: bool,
 }
+
+/// The norm behind the last layer: what it gives is what logits are made of.
+pub(crate) const LAST_HIDDEN: &str = "output_norm";
 
 impl Engine {
     /// Prepares `plan` on a backend. `weights` are the bytes of the plan's weights, in its order.
@@ -78,11 +88,12 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         options.check()?;
         let vocabulary = plan.recording.logits.width;
+        let embeds = plan.recording.ops.iter().any(|op| op.name == LAST_HIDDEN);
         let cache = KvCache::new(&plan.recording, options)?;
         let limits = needs::limits(options, cache.pages());
         let program = backend.open(plan, weights, &limits)?;
         let sequences = (0..options.sequences).map(|_| None).collect();
-        Ok(Self { program, cache, sequences, options, vocabulary })
+        Ok(Self { program, cache, sequences, options, vocabulary, embeds })
     }
 
     /// What the backend has allocated beside the weights; `None` if it does not count it.
@@ -152,6 +163,33 @@ impl Engine {
     /// Forgets all prefixes. Sequences keep what they hold.
     pub fn forget(&mut self) {
         self.cache.clear();
+    }
+
+    /// Whether hidden states behind the last norm can be seen.
+    pub(crate) fn embeds(&self) -> bool {
+        self.embeds
+    }
+
+    pub(crate) fn cache(&self) -> &KvCache {
+        &self.cache
+    }
+
+    /// Pages of group `g` that a sequence holds.
+    pub(crate) fn pages_held(&self, id: SequenceId, g: usize) -> usize {
+        let sequence = self.sequences.get(id.0).and_then(Option::as_ref);
+        sequence.map_or(0, |s| s.tables[g].iter().filter(|&&page| page != NO_PAGE).count())
+    }
+
+    /// Further pages of group `g` that a sequence needs for `more` tokens.
+    pub(crate) fn pages_needed(&self, id: SequenceId, g: usize, more: usize) -> usize {
+        let sequence = self.sequences.get(id.0).and_then(Option::as_ref);
+        sequence.map_or(0, |s| s.pages_needed(g, more))
+    }
+
+    /// Ends all sequences and forgets all prefixes, whatever state a panic has left them in.
+    pub(crate) fn reset(&mut self) {
+        self.sequences.fill_with(|| None);
+        self.cache.reset();
     }
 
     /// What the caches hold, and how often that was of use.
@@ -237,7 +275,7 @@ impl Engine {
         if rows == 0 || rows > self.options.rows || work.iter().any(|w| w.tokens.is_empty()) {
             return Err(EngineError::StepSize { what: "rows", found: rows, max: self.options.rows });
         }
-        let wanted: usize = work.iter().map(|w| w.logits.of(0..count(w.tokens.len())).len()).sum();
+        let wanted: usize = work.iter().map(|w| w.logits.count(w.tokens.len())).sum();
         if wanted > self.options.logit_rows {
             return Err(EngineError::StepSize {
                 what: "logit rows",

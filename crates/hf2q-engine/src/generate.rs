@@ -24,7 +24,7 @@ pub enum Finish {
     Stop(u32),
     /// `max_tokens` were drawn, or the context is full.
     Length,
-    /// Its constraint allows nothing more.
+    /// Its constraint allows nothing more, or the vector of its prompt is there.
     Complete,
     /// Its deadline has passed.
     Deadline,

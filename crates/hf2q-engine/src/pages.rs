@@ -8,6 +8,8 @@ pub(crate) struct PagePool {
     group: String,
     free: Vec<u32>,
     holders: Vec<Holders>,
+    /// How many nodes of the prefix tree hold and no sequence does.
+    idle: usize,
 }
 
 /// Who holds a page. It is free when nobody does.
@@ -22,7 +24,7 @@ impl PagePool {
     pub(crate) fn new(group: &str, pages: usize) -> Self {
         let last = u32::try_from(pages).expect("a pool has fewer than 2^32 pages");
         let holders = vec![Holders::default(); pages];
-        Self { group: group.to_owned(), free: (0..last).rev().collect(), holders }
+        Self { group: group.to_owned(), free: (0..last).rev().collect(), holders, idle: 0 }
     }
 
     /// A free page, for a sequence.
@@ -38,24 +40,22 @@ impl PagePool {
 
     /// One more sequence holds a page.
     pub(crate) fn share(&mut self, page: u32) {
-        self.holders[page as usize].sequences += 1;
+        self.change(page, |h| h.sequences += 1);
     }
 
     /// A sequence lets go of a page.
     pub(crate) fn give(&mut self, page: u32) {
-        self.holders[page as usize].sequences -= 1;
-        self.settle(page);
+        self.change(page, |h| h.sequences -= 1);
     }
 
     /// A node of the prefix tree holds a page.
     pub(crate) fn keep(&mut self, page: u32) {
-        self.holders[page as usize].nodes += 1;
+        self.change(page, |h| h.nodes += 1);
     }
 
     /// A node of the prefix tree lets go of a page.
     pub(crate) fn forget(&mut self, page: u32) {
-        self.holders[page as usize].nodes -= 1;
-        self.settle(page);
+        self.change(page, |h| h.nodes -= 1);
     }
 
     /// Whether no sequence holds the page.
@@ -68,9 +68,14 @@ impl PagePool {
         self.free.len()
     }
 
+    /// Pages that only nodes of the prefix tree hold.
+    pub(crate) fn idle(&self) -> usize {
+        self.idle
+    }
+
     /// Pages that sequences hold.
     pub(crate) fn in_use(&self) -> usize {
-        self.holders.iter().filter(|h| h.sequences > 0).count()
+        self.holders.len() - self.free.len() - self.idle
     }
 
     /// All pages.
@@ -78,10 +83,16 @@ impl PagePool {
         self.holders.len()
     }
 
-    fn settle(&mut self, page: u32) {
-        let holders = self.holders[page as usize];
-        if holders.sequences == 0 && holders.nodes == 0 {
+    /// Changes who holds a page; it is held by somebody before.
+    fn change(&mut self, page: u32, by: impl FnOnce(&mut Holders)) {
+        let holders = &mut self.holders[page as usize];
+        let before = holders.sequences == 0;
+        by(holders);
+        let now = holders.sequences == 0;
+        if now && holders.nodes == 0 {
             self.free.push(page);
         }
+        let idle = now && holders.nodes > 0;
+        self.idle = self.idle + usize::from(idle) - usize::from(before);
     }
 }

@@ -223,13 +223,10 @@ impl PrefixTree {
         self.vacant.clear();
     }
 
-    /// Pages of group `group` that no sequence holds, each once.
-    pub(crate) fn cached(&self, group: usize, pool: &PagePool) -> usize {
-        let kept = self.nodes.iter().filter_map(|node| node.pages.get(group).copied());
-        let mut pages: Vec<u32> = kept.filter(|&page| page != NO_PAGE && pool.is_idle(page)).collect();
-        pages.sort_unstable();
-        pages.dedup();
-        pages.len()
+    /// How many pages of group `g` of a hit sequences hold: only the others come out of what others could have.
+    pub(crate) fn in_use(&self, hit: &Hit, g: usize, pool: &PagePool) -> usize {
+        let seen = hit.nodes.iter().skip(first_page(&self.groups[g], hit.len));
+        seen.filter(|&&node| !pool.is_idle(self.nodes[node].pages[g])).count()
     }
 
     /// Removes `node` and those above it, as long as they are leaves at which no prefix can end.

@@ -1,6 +1,11 @@
 //! The tokens that may be drawn, and the filters that thin them out. Every filter keeps at least one.
+//!
+//! Large vocabularies are not sorted: what is drawn lies nearly always among the few hundred most likely tokens. Those are
+//! found in one pass, and more of them only if they are needed.
 
 use std::cmp::Ordering;
+
+use super::exp::{exp, sum};
 
 /// The most likely token; of equals the lowest id. `None` if no logit is finite.
 pub(super) fn arg_max(logits: &[f32]) -> Option<u32> {
@@ -49,45 +54,34 @@ fn keep_highest(kept: &mut Vec<(u32, f32)>, n: usize) -> f32 {
     least
 }
 
-/// Descending by logit, then ascending by id: a total order, so that equal logits give equal draws.
+/// Descending by logit, then ascending by id: a total order of finite logits, so that equal logits give equal draws.
 fn descending(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
     b.1.partial_cmp(&a.1).unwrap_or(Ordering::Equal).then(a.0.cmp(&b.0))
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    id: u32,
-    logit: f32,
-    /// Not normalized: `exp(logit - max)`.
-    weight: f64,
-}
-
-/// Descending by logit, then ascending by id: a total order, so that equal logits give equal draws.
-fn order(a: &Candidate, b: &Candidate) -> Ordering {
-    b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
-}
+/// Candidates that are looked at first where all tokens are, and by what their number grows.
+const FIRST: usize = 256;
+const GROWTH: usize = 16;
 
 /// Candidates in descending order.
 #[derive(Debug)]
-pub(super) struct Candidates {
-    kept: Vec<Candidate>,
+pub(super) struct Candidates<'a> {
+    logits: &'a [f32],
+    max: f32,
+    kept: Vec<(u32, f32)>,
+    /// Whether the finite logits below those that are kept are candidates as well.
+    more: bool,
 }
 
-impl Candidates {
+impl<'a> Candidates<'a> {
     /// The `k` most likely tokens (0 or less: all); `None` if no logit is finite.
-    pub(super) fn top_k(logits: &[f32], k: i64) -> Option<Self> {
-        let max = f64::from(logits[arg_max(logits)? as usize]);
-        let finite = (0..).zip(logits).filter(|(_, l)| l.is_finite());
-        let mut kept: Vec<Candidate> = finite
-            .map(|(id, &logit)| Candidate { id, logit, weight: (f64::from(logit) - max).exp() })
-            .collect();
+    pub(super) fn top_k(logits: &'a [f32], k: i64) -> Option<Self> {
         let k = usize::try_from(k).unwrap_or(0);
-        if k > 0 && k < kept.len() {
-            kept.select_nth_unstable_by(k - 1, order);
-            kept.truncate(k);
-        }
-        kept.sort_unstable_by(order);
-        Some(Self { kept })
+        let all = k == 0 || k >= logits.len();
+        let kept = highest(logits, if all { FIRST } else { k });
+        let &(_, max) = kept.first()?;
+        let more = all && kept.len() == FIRST;
+        Some(Self { logits, max, kept, more })
     }
 
     /// Tokens nearest to the entropy, until their probability reaches `p`.
@@ -95,13 +89,18 @@ impl Candidates {
         if p >= 1.0 {
             return;
         }
+        while self.more {
+            self.grow();
+        }
         let total = self.total();
-        let information = |c: &Candidate| -(c.weight / total).max(f64::MIN_POSITIVE).ln();
-        let entropy: f64 = self.kept.iter().map(|c| c.weight / total * information(c)).sum();
-        let distance = |c: &Candidate| (information(c) - entropy).abs();
-        self.kept.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(order(a, b)));
+        let information = |c: &(u32, f32)| -(self.weight(c) / total).max(f64::MIN_POSITIVE).ln();
+        let entropy: f64 = self.kept.iter().map(|c| self.weight(c) / total * information(c)).sum();
+        let distance = |c: &(u32, f32)| (information(c) - entropy).abs();
+        let mut nearest = self.kept.clone();
+        nearest.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(descending(a, b)));
+        self.kept = nearest;
         self.keep_mass(f64::from(p) * total);
-        self.kept.sort_unstable_by(order);
+        self.kept.sort_unstable_by(descending);
     }
 
     /// The most likely tokens, until their probability reaches `p`.
@@ -114,40 +113,82 @@ impl Candidates {
     /// Tokens at least `p` times as likely as the most likely one.
     pub(super) fn min_p(&mut self, p: f32) {
         if p > 0.0 {
-            let least = f64::from(p) * self.kept[0].weight;
-            let n = self.kept.iter().take_while(|c| c.weight >= least).count();
-            self.kept.truncate(n.max(1));
+            let least = f64::from(p) * self.weight(&self.kept[0]);
+            self.keep_while(|weight| weight >= least);
         }
     }
 
     /// Takes the token at `uniform` (in [0, 1)) of the cumulative probability after `temperature`.
-    pub(super) fn draw(&self, temperature: f32, uniform: f64) -> u32 {
-        let max = f64::from(self.kept[0].logit);
-        let weight = |c: &Candidate| ((f64::from(c.logit) - max) / f64::from(temperature)).exp();
-        let total: f64 = self.kept.iter().map(weight).sum();
+    pub(super) fn draw(&mut self, temperature: f32, uniform: f64) -> u32 {
+        let max = self.kept[0].1;
+        let weight = |logit: f32| f64::from(exp((logit - max) / temperature));
+        let total = if self.more {
+            sum(self.logits, max, temperature)
+        } else {
+            self.kept.iter().map(|c| weight(c.1)).sum()
+        };
         let mut left = uniform * total;
-        for c in &self.kept {
-            left -= weight(c);
-            if left < 0.0 {
-                return c.id;
+        let mut at = 0;
+        loop {
+            for &(id, logit) in &self.kept[at..] {
+                left -= weight(logit);
+                if left < 0.0 {
+                    return id;
+                }
             }
+            if !self.more {
+                // Rounding can leave a remainder; it belongs to the most likely token.
+                return self.kept[0].0;
+            }
+            at = self.kept.len();
+            self.grow();
         }
-        // Rounding can leave a remainder; it belongs to the most likely token.
-        self.kept[0].id
+    }
+
+    /// Not normalized: `exp(logit - max)`.
+    fn weight(&self, c: &(u32, f32)) -> f64 {
+        f64::from(exp(c.1 - self.max))
     }
 
     fn total(&self) -> f64 {
-        self.kept.iter().map(|c| c.weight).sum()
+        if self.more {
+            return sum(self.logits, self.max, 1.0);
+        }
+        self.kept.iter().map(|c| self.weight(c)).sum()
     }
 
     fn keep_mass(&mut self, mass: f64) {
         let mut sum = 0.0;
-        let below = |c: &&Candidate| {
+        self.keep_while(|weight| {
             let enough = sum >= mass;
-            sum += c.weight;
+            sum += weight;
             !enough
-        };
-        let n = self.kept.iter().take_while(below).count();
-        self.kept.truncate(n.max(1));
+        });
+    }
+
+    /// Drops the first candidate whose weight is refused and all behind it, but for the most likely one.
+    fn keep_while(&mut self, mut go_on: impl FnMut(f64) -> bool) {
+        let mut n = 0;
+        loop {
+            while n < self.kept.len() {
+                if !go_on(self.weight(&self.kept[n])) {
+                    self.kept.truncate(n.max(1));
+                    self.more = false;
+                    return;
+                }
+                n += 1;
+            }
+            if !self.more {
+                return;
+            }
+            self.grow();
+        }
+    }
+
+    /// Keeps more of those that are candidates.
+    fn grow(&mut self) {
+        let n = self.kept.len() * GROWTH;
+        self.kept = highest(self.logits, n);
+        self.more = self.kept.len() == n;
     }
 }

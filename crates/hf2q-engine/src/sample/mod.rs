@@ -4,11 +4,13 @@
 //! position) and nothing else, so an answer does not depend on what else is computed, nor on what was drawn before.
 
 mod candidates;
+mod exp;
 mod penalties;
 mod philox;
 
 use std::collections::BTreeMap;
 
+use crate::constraint::TokenSet;
 use candidates::Candidates;
 
 /// How tokens are drawn. The default is greedy.
@@ -73,7 +75,7 @@ pub enum SampleError {
     },
     /// Not one logit is a finite number: the model's output is broken, or every token is forbidden.
     #[error(
-        "none of the {vocabulary} logits is a finite number: the weights are damaged, or logit_bias forbids every token"
+        "none of the {vocabulary} logits is a finite number: the weights are damaged, or logit_bias or a constraint forbids every token"
     )]
     NoFiniteLogit {
         /// Number of logits.
@@ -119,10 +121,22 @@ impl Sampler {
 
     /// Draws the token that follows `history` (the prompt and everything drawn so far) in a sequence.
     pub fn sample(&self, logits: &[f32], history: &[u32], sequence: usize) -> Result<Drawn, SampleError> {
+        self.sample_allowed(logits, history, sequence as u64, None)
+    }
+
+    /// The same of the tokens that are `allowed` (`None`: all); `draws` is the part of the key that a sequence has elsewhere.
+    pub fn sample_allowed(
+        &self,
+        logits: &[f32],
+        history: &[u32],
+        draws: u64,
+        allowed: Option<&TokenSet>,
+    ) -> Result<Drawn, SampleError> {
         let s = &self.sampling;
         let non_finite = logits.iter().filter(|l| !l.is_finite()).count();
         let adjusted = penalties::apply(logits, history, s);
-        let logits = adjusted.as_deref().unwrap_or(logits);
+        let masked = allowed.map(|set| mask(adjusted.as_deref().unwrap_or(logits), set));
+        let logits = masked.as_deref().or(adjusted.as_deref()).unwrap_or(logits);
         let empty = SampleError::NoFiniteLogit { vocabulary: logits.len() };
         if s.temperature == 0.0 {
             let token = candidates::arg_max(logits).ok_or(empty)?;
@@ -132,9 +146,30 @@ impl Sampler {
         kept.typical(s.typical_p);
         kept.top_p(s.top_p);
         kept.min_p(s.min_p);
-        let token = kept.draw(s.temperature, philox::uniform(s.seed, sequence as u64, history.len() as u64));
+        let token = kept.draw(s.temperature, philox::uniform(s.seed, draws, history.len() as u64));
         Ok(Drawn { token, non_finite })
     }
+}
+
+/// Logits in which tokens outside the set are impossible.
+fn mask(logits: &[f32], allowed: &TokenSet) -> Vec<f32> {
+    let mut out = vec![f32::NEG_INFINITY; logits.len()];
+    for ((out, logits), mut word) in out.chunks_mut(32).zip(logits.chunks(32)).zip(allowed.words()) {
+        while word != 0 {
+            let bit = word.trailing_zeros() as usize;
+            word &= word - 1;
+            if let (Some(out), Some(&logit)) = (out.get_mut(bit), logits.get(bit)) {
+                *out = logit;
+            }
+        }
+    }
+    out
+}
+
+/// The natural logarithm of the sum of `e^logit` over the finite ones; `None` if there are none.
+pub(crate) fn log_sum(logits: &[f32]) -> Option<f64> {
+    let max = candidates::arg_max(logits).map(|id| logits[id as usize])?;
+    Some(f64::from(max) + exp::sum(logits, max, 1.0).ln())
 }
 
 /// The `n` highest finite logits and their tokens, in descending order; of equals the lowest id first.

@@ -123,3 +123,88 @@ fn odd_parameters_are_refused_by_name() {
         }
     }
 }
+
+/// The filters and draws over a vocabulary, each sorted whole.
+fn sorted(logits: &[f32], s: &Sampling, uniform: f64) -> u32 {
+    let mut all: Vec<(u32, f32)> = (0..).zip(logits.iter().copied()).filter(|l| l.1.is_finite()).collect();
+    all.sort_by(|a, b| b.1.partial_cmp(&a.1).unwrap().then(a.0.cmp(&b.0)));
+    if s.top_k > 0 {
+        all.truncate(usize::try_from(s.top_k).unwrap());
+    }
+    let max = all[0].1;
+    let weight = |l: &(u32, f32), t: f32| f64::from((l.1 - max) / t).exp();
+    if s.top_p < 1.0 {
+        let total: f64 = all.iter().map(|l| weight(l, 1.0)).sum();
+        let mut sum = 0.0;
+        let n = all.iter().take_while(|l| {
+            let go_on = sum < f64::from(s.top_p) * total;
+            sum += weight(l, 1.0);
+            go_on
+        });
+        let n = n.count();
+        all.truncate(n.max(1));
+    }
+    all.retain(|l| s.min_p <= 0.0 || weight(l, 1.0) >= f64::from(s.min_p));
+    let mut left = uniform * all.iter().map(|l| weight(l, s.temperature)).sum::<f64>();
+    let found = all.iter().find(|l| {
+        left -= weight(l, s.temperature);
+        left < 0.0
+    });
+    found.unwrap_or(&all[0]).0
+}
+
+#[test]
+fn large_vocabularies_are_drawn_from_as_if_they_were_sorted() {
+    // Flat and steep, with equal logits among them.
+    for spread in [0.01, 1.0, 6.0] {
+        let logit = |i: u64| (philox::uniform(9, 9, i) * 40.0).round() as f32 * spread / 10.0;
+        let logits: Vec<f32> = (0..5000).map(logit).collect();
+        for s in [
+            warm(|_| ()),
+            warm(|s| s.temperature = 3.0),
+            warm(|s| s.top_p = 0.9),
+            warm(|s| s.min_p = 0.05),
+            warm(|s| (s.top_k, s.top_p) = (700, 0.99)),
+            warm(|s| (s.top_p, s.min_p, s.temperature) = (0.95, 0.02, 0.5)),
+        ] {
+            let same = (0..200).filter(|&seed| {
+                let s = Sampling { seed, ..s.clone() };
+                let expected = sorted(&logits, &s, philox::uniform(seed, 0, 3));
+                draw(&logits, s) == Ok(expected)
+            });
+            // Sums differ in their last digits, and few draws are that near to a border.
+            assert!(same.count() >= 198, "{spread} {s:?}");
+        }
+    }
+}
+
+#[test]
+fn the_highest_are_found_in_one_pass() {
+    let logits: Vec<f32> = (0..10_000).map(|i| (philox::uniform(1, 2, i) * 500.0).floor() as f32).collect();
+    let mut sorted: Vec<(u32, f32)> = (0..).zip(logits.iter().copied()).collect();
+    sorted.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    for n in [0, 1, 5, 511, 512, 600, 9999, 10_000, 20_000] {
+        assert!(most_likely(&logits, n) == sorted[..n.min(10_000)], "{n}");
+    }
+    assert_eq!(
+        most_likely(&[f32::NAN, f32::NEG_INFINITY, 1.0, f32::INFINITY, -0.0, 0.0], 3),
+        [(2, 1.0), (4, -0.0), (5, 0.0)]
+    );
+}
+
+#[test]
+fn tokens_that_are_not_allowed_are_never_drawn() {
+    let logits: Vec<f32> = (0..70).map(|i| i as f32 / 10.0).collect();
+    let mut set = TokenSet::new(70);
+    [3, 31, 32, 64].into_iter().for_each(|id| set.insert(id));
+    let drawn = |sampling| {
+        let sampler = Sampler::new(sampling).unwrap();
+        sampler.sample_allowed(&logits, &[], 0, Some(&set)).unwrap().token
+    };
+    assert_eq!(drawn(Sampling::default()), 64);
+    let mut seen: Vec<u32> =
+        (0..300).map(|seed| drawn(warm(|s| (s.seed, s.temperature) = (seed, 9.0)))).collect();
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen, [3, 31, 32, 64]);
+}

@@ -1,67 +1,66 @@
 //! Many jobs on one engine.
+//!
+//! A step has room for so many rows. Jobs that have one token to compute, which are the answers under way, get their row
+//! first; the prompts [share](share::divide) the rest. Pages go to the oldest jobs first: where one lacks a page, the
+//! youngest job loses all of its own and waits, to be computed again later from what it had drawn. So the oldest job always
+//! goes on, and every job becomes the oldest.
 
+mod active;
+mod admit;
+mod hidden;
+mod options;
+mod plan;
+mod share;
 mod stats;
 
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::engine::Engine;
+use crate::engine::{Engine, SequenceId, Work};
 use crate::error::EngineError;
+use crate::generate::Finish;
 use crate::job::{Job, Sink};
 use crate::options::EngineOptions;
+use active::{Active, Computed};
+use hidden::Hidden;
+use plan::Share;
 
+pub use options::{JobLimits, Rejected, SchedulerOptions};
 pub use stats::{Histogram, SchedulerStats};
 
-/// How jobs share an engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SchedulerOptions {
-    /// Jobs that wait for their first row. More are [rejected](Rejected::QueueFull).
-    pub queue: usize,
-    /// Rows of a step while answers are under way: the larger, the sooner prompts are done and the longer the pauses between
-    /// tokens. At most the engine's rows, which prompts get where no answer waits.
-    pub busy_rows: usize,
-}
-
-/// The largest jobs a scheduler takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JobLimits {
-    /// Tokens of one job, prompt and answer together: the context, or what all pages hold if that is less.
-    pub tokens: usize,
-    /// Jobs that are computed at the same time.
-    pub running: usize,
-    /// Jobs that wait.
-    pub queue: usize,
-}
-
-/// Names a job of one scheduler. Numbers are not given out again.
+/// Names a job of one scheduler. Numbers ascend, and none is given out again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct JobId(u64);
+pub struct JobId(pub(crate) u64);
 
-/// Why a job was not taken. Its sink got no event.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Rejected {
-    /// Too many jobs wait.
-    #[error("{waiting} jobs wait, and no more than {max} may; try again in {} s", retry_after.as_secs())]
-    QueueFull {
-        /// Jobs that wait.
-        waiting: usize,
-        /// How many may.
-        max: usize,
-        /// When one of them is likely to have started, in whole seconds.
-        retry_after: Duration,
-    },
-    /// The service is about to end, or has.
-    #[error("the engine is shutting down")]
-    ShuttingDown,
-    /// No engine could compute the job: the prompt is empty, too long, or has tokens that the model does not know.
-    #[error(transparent)]
-    Invalid(#[from] EngineError),
+/// A job that has a sequence.
+struct Running {
+    job: Active,
+    sequence: SequenceId,
+    /// Tokens of the job's history that the sequence holds.
+    held: usize,
+}
+
+impl Running {
+    /// Tokens that are still to be computed; at least one.
+    fn left(&self) -> usize {
+        self.job.history.len() - self.held
+    }
 }
 
 /// Computes many jobs on one engine, step by step. It waits for nothing: whoever owns it calls [`Scheduler::step`].
 pub struct Scheduler {
     engine: Engine,
     options: SchedulerOptions,
+    limits: JobLimits,
+    /// Ascending by id. Those that were preempted are among them.
+    queue: VecDeque<Active>,
+    /// Ascending by id.
+    running: Vec<Running>,
+    next: u64,
+    counts: SchedulerStats,
+    /// Running mean of the seconds for which jobs run.
+    job_seconds: f64,
 }
 
 impl Scheduler {
@@ -70,7 +69,10 @@ impl Scheduler {
     /// # Errors
     /// `busy_rows` or `queue` is 0, or `busy_rows` is more than the engine's rows.
     pub fn new(engine: Engine, options: SchedulerOptions) -> Result<Self, EngineError> {
-        Ok(Self { engine, options })
+        let limits = JobLimits::new(&engine, options)?;
+        let (queue, running) = (VecDeque::new(), Vec::new());
+        let counts = SchedulerStats::new();
+        Ok(Self { engine, options, limits, queue, running, next: 0, counts, job_seconds: 1.0 })
     }
 
     /// What the engine was opened with.
@@ -80,7 +82,7 @@ impl Scheduler {
 
     /// The largest jobs it takes.
     pub fn limits(&self) -> JobLimits {
-        JobLimits { tokens: self.engine.options().context, running: 1, queue: self.options.queue }
+        self.limits
     }
 
     /// Puts a job at the end of the queue.
@@ -88,22 +90,206 @@ impl Scheduler {
     /// # Errors
     /// The queue is full, or the job can never be computed.
     pub fn submit(&mut self, job: Job, sink: Sink) -> Result<JobId, Rejected> {
-        drop((job, sink));
-        Err(Rejected::ShuttingDown)
+        self.limits.check(&job)?;
+        let (waiting, max) = (self.waiting(), self.limits.queue);
+        if waiting >= max {
+            self.counts.rejected += 1;
+            return Err(Rejected::QueueFull { waiting, max, retry_after: self.retry_after() });
+        }
+        let id = JobId(self.next);
+        self.enqueue(id, job, sink);
+        Ok(id)
     }
 
-    /// Ends a job: it gets no further rows. Jobs that have ended are not an error.
+    /// Puts a job that was checked at the end of the queue; `id` is above all others.
+    pub(crate) fn enqueue(&mut self, id: JobId, job: Job, sink: Sink) {
+        self.next = id.0 + 1;
+        self.counts.submitted += 1;
+        self.queue.push_back(Active::new(id, job, sink, (self.limits.tokens, Instant::now())));
+    }
+
+    /// Ends a job: it gets no further rows, and [`Finish::Cancelled`] is its last event. Jobs that have ended are not an error.
     pub fn cancel(&mut self, id: JobId) {
-        let _ = id;
+        self.end_where(|job| job.id == id, Finish::Cancelled);
     }
 
-    /// Computes one step for the jobs that are under way. `false`: there was nothing to do.
+    /// Ends all jobs.
+    pub fn cancel_all(&mut self) {
+        self.end_where(|_| true, Finish::Cancelled);
+    }
+
+    /// Whether there is no job.
+    pub fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.running.is_empty()
+    }
+
+    /// Computes one step for the jobs that are under way, and begins those that wait where there is room. `false`: there was
+    /// nothing to do.
     pub fn step(&mut self) -> bool {
-        false
+        let shares = self.prepare();
+        self.compute(&shares);
+        !shares.is_empty() || !self.is_idle()
+    }
+
+    /// Ends jobs whose deadline has passed, begins others, and says what the step is to compute.
+    pub(crate) fn prepare(&mut self) -> Vec<Share> {
+        let now = Instant::now();
+        self.end_where(|job| job.deadline.is_some_and(|deadline| deadline <= now), Finish::Deadline);
+        self.admit(now);
+        self.plan()
+    }
+
+    /// Computes what was prepared.
+    pub(crate) fn compute(&mut self, shares: &[Share]) {
+        if shares.is_empty() {
+            return;
+        }
+        let began = Instant::now();
+        self.run(shares);
+        let rows: usize = shares.iter().map(|s| s.rows).sum();
+        self.counts.steps += 1;
+        self.counts.step_rows.record(rows as f64);
+        self.counts.step_seconds.record(began.elapsed().as_secs_f64());
     }
 
     /// Counts since it was made, and the jobs and pages of now.
     pub fn stats(&self) -> SchedulerStats {
-        SchedulerStats { cache: self.engine.cache_stats(), ..SchedulerStats::default() }
+        SchedulerStats {
+            waiting: self.queue.len(),
+            running: self.running.len(),
+            prompts: self.running.iter().filter(|r| r.held < r.job.prompt().len()).count(),
+            cache: self.engine.cache_stats(),
+            ..self.counts.clone()
+        }
+    }
+
+    /// Jobs that have had no row yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.iter().filter(|job| !job.has_started()).count()
+    }
+
+    /// When a job is likely to have ended, so that one that waits can start.
+    pub(crate) fn retry_after(&self) -> Duration {
+        let seconds = self.job_seconds / self.limits.running as f64;
+        Duration::from_secs(seconds.ceil().clamp(1.0, 60.0) as u64)
+    }
+
+    /// Fails the jobs that run and starts with empty caches, whatever state a panic has left. Jobs that wait can go on: what
+    /// is kept of them lies here.
+    pub(crate) fn fail_running(&mut self, error: EngineError) {
+        let error = Arc::new(error);
+        let running = std::mem::take(&mut self.running);
+        self.counts.failed += running.len() as u64;
+        self.engine.reset();
+        running.into_iter().for_each(|r| r.job.fail(Arc::clone(&error)));
+    }
+
+    fn run(&mut self, shares: &[Share]) {
+        let mut hidden = Hidden::default();
+        let running = &self.running;
+        let embeds = shares.iter().any(|s| running[s.at].job.embeds());
+        let work: Vec<Work<'_>> = shares.iter().map(|s| s.work(&running[s.at])).collect();
+        let wanted: Vec<usize> = work.iter().map(|w| w.logits.count(w.tokens.len())).collect();
+        let observer = embeds.then_some(&mut hidden as &mut dyn hf2q_plan::Observer);
+        let vocabulary = self.limits.vocabulary;
+        let logits = match self.engine.step(&work, observer) {
+            Ok(logits) => logits,
+            Err(error) => return self.fail(shares, error),
+        };
+        let width = hidden.values.len().checked_div(wanted.iter().sum()).unwrap_or(0);
+        let mut ends = Vec::new();
+        let mut row = 0;
+        for (share, wanted) in shares.iter().zip(wanted) {
+            let rows = row..row + wanted;
+            row = rows.end;
+            let r = &mut self.running[share.at];
+            let computed = Computed {
+                from: r.held,
+                count: share.rows,
+                logits: &logits[rows.start * vocabulary..rows.end * vocabulary],
+                hidden: &hidden.values[rows.start * width..rows.end * width],
+                vocabulary,
+            };
+            if let Some(end) = r.job.advance(&computed).transpose() {
+                ends.push((r.job.id, end));
+            }
+        }
+        shares.iter().for_each(|share| self.settle(share));
+        for (id, end) in ends {
+            if let Some(at) = self.running.iter().position(|r| r.job.id == id) {
+                self.end(at, end);
+            }
+        }
+    }
+
+    /// Counts the rows that a job has got, and keeps the end of its prompt for others.
+    fn settle(&mut self, share: &Share) {
+        let r = &mut self.running[share.at];
+        let prompt = r.job.prompt().len();
+        let was = r.held;
+        r.held += share.rows;
+        let of_prompt = r.held.min(prompt).saturating_sub(was);
+        let again = share.rows - of_prompt;
+        let (prompt_rows, answer_rows) = if share.rows > 1 { (share.rows, 0) } else { (of_prompt, again) };
+        self.counts.prompt_rows += prompt_rows as u64;
+        self.counts.answer_rows += answer_rows as u64;
+        if was < prompt && r.held >= prompt {
+            // Only a sequence that does not exist cannot be remembered, and this one was just computed.
+            let _ = self.engine.remember(r.sequence);
+        }
+    }
+
+    /// A step has failed; nothing of it was stored.
+    fn fail(&mut self, shares: &[Share], error: EngineError) {
+        let error = Arc::new(error);
+        let failed: Vec<usize> = shares.iter().map(|s| s.at).collect();
+        for at in failed.into_iter().rev() {
+            self.counts.failed += 1;
+            self.remove(at).fail(Arc::clone(&error));
+        }
+    }
+
+    /// Ends a job that runs.
+    fn end(&mut self, at: usize, end: Result<Finish, EngineError>) {
+        let job = self.remove(at);
+        match end {
+            Ok(reason) => self.close(job, reason),
+            Err(error) => {
+                self.counts.failed += 1;
+                job.fail(Arc::new(error));
+            }
+        }
+    }
+
+    fn end_where(&mut self, chosen: impl Fn(&Active) -> bool, reason: Finish) {
+        for at in (0..self.running.len()).rev() {
+            if chosen(&self.running[at].job) {
+                self.end(at, Ok(reason));
+            }
+        }
+        for at in (0..self.queue.len()).rev() {
+            if chosen(&self.queue[at])
+                && let Some(job) = self.queue.remove(at)
+            {
+                self.close(job, reason);
+            }
+        }
+    }
+
+    fn close(&mut self, job: Active, reason: Finish) {
+        match reason {
+            Finish::Cancelled | Finish::Deadline => self.counts.cancelled += 1,
+            Finish::Stop(_) | Finish::Length | Finish::Complete => self.counts.finished += 1,
+        }
+        let (usage, ran) = job.finish(reason);
+        self.counts.answer_tokens += usage.answer_tokens as u64;
+        self.job_seconds += (ran.as_secs_f64() - self.job_seconds) / 8.0;
+    }
+
+    /// Takes a job's sequence away; what it holds is kept as a prefix.
+    fn remove(&mut self, at: usize) -> Active {
+        let Running { job, sequence, .. } = self.running.remove(at);
+        let _ = self.engine.remove_sequence(sequence);
+        job
     }
 }

@@ -43,6 +43,19 @@ pub struct SchedulerStats {
     pub cache: CacheStats,
 }
 
+/// Upper bounds of [`SchedulerStats::step_rows`].
+const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+
+/// Upper bounds of [`SchedulerStats::step_seconds`].
+const SECONDS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+impl SchedulerStats {
+    pub(super) fn new() -> Self {
+        let (step_rows, step_seconds) = (Histogram::new(ROWS), Histogram::new(SECONDS));
+        Self { step_rows, step_seconds, ..Self::default() }
+    }
+}
+
 /// How often values lay below each of some bounds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {

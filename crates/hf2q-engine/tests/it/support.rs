@@ -1,10 +1,15 @@
 //! Engines of toy models on the reference backend.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use hf2q_engine::{Budget, CacheOptions, Engine, EngineOptions, LogitRows, SequenceId, WindowPolicy};
+use hf2q_engine::{
+    Budget, CacheOptions, Engine, EngineOptions, Event, Finish, LogitRows, SequenceId, Sink, WindowPolicy,
+};
+use hf2q_gguf::Bytes;
 use hf2q_model::{Model, RecordOptions, toy};
-use hf2q_plan::{KvFormat, Passes, Plan};
+use hf2q_plan::{
+    Backend, BackendError, GroupId, KvFormat, Limits, Observer, Passes, Plan, Program, SlotMove, Step,
+};
 use hf2q_reference::ReferenceBackend;
 
 pub(crate) const SIZES: EngineOptions = EngineOptions {
@@ -16,10 +21,102 @@ pub(crate) const SIZES: EngineOptions = EngineOptions {
 };
 
 pub(crate) fn engine(model: &Model, options: EngineOptions) -> Engine {
-    let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
+    engine_on(&ReferenceBackend, (model, KvFormat::F16), options)
+}
+
+pub(crate) fn engine_on(
+    backend: &dyn Backend,
+    (model, kv): (&Model, KvFormat),
+    options: EngineOptions,
+) -> Engine {
+    let recording = model.record(&RecordOptions::uniform(kv)).unwrap();
     let weights = model.weights_for(&recording);
     let plan = Arc::new(Plan::compile(recording, Passes::ALL));
-    Engine::open(&ReferenceBackend, plan, weights, options).unwrap()
+    Engine::open(backend, plan, weights, options).unwrap()
+}
+
+/// The reference; what is `watched` is called before each step, and may wait, fail or panic.
+pub(crate) struct Watched<F>(pub(crate) Arc<F>);
+
+struct WatchedProgram<F> {
+    inner: Box<dyn Program>,
+    watch: Arc<F>,
+}
+
+impl<F: Fn(&Step) -> Result<(), BackendError> + Send + Sync + 'static> Backend for Watched<F> {
+    fn name(&self) -> &'static str {
+        "watched"
+    }
+
+    fn describe(&self) -> String {
+        "shows its steps".to_owned()
+    }
+
+    fn open(
+        &self,
+        plan: Arc<Plan>,
+        weights: Vec<Bytes>,
+        limits: &Limits,
+    ) -> Result<Box<dyn Program>, BackendError> {
+        let inner = ReferenceBackend.open(plan, weights, limits)?;
+        Ok(Box::new(WatchedProgram { inner, watch: Arc::clone(&self.0) }))
+    }
+}
+
+impl<F: Fn(&Step) -> Result<(), BackendError> + Send + Sync> Program for WatchedProgram<F> {
+    fn run(&mut self, step: &Step, observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError> {
+        (self.watch)(step)?;
+        self.inner.run(step, observer)
+    }
+
+    fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError> {
+        self.inner.move_slots(group, moves)
+    }
+}
+
+/// What a job's sink has got.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<Event>>>);
+
+impl Log {
+    pub(crate) fn sink(&self) -> Sink {
+        self.sink_until(|_| true)
+    }
+
+    /// A sink that ends the job where `go_on` says no.
+    pub(crate) fn sink_until(&self, mut go_on: impl FnMut(&Event) -> bool + Send + 'static) -> Sink {
+        let events = Arc::clone(&self.0);
+        Box::new(move |event| {
+            let answer = go_on(&event);
+            events.lock().unwrap().push(event);
+            answer
+        })
+    }
+
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn tokens(&self) -> Vec<u32> {
+        let id = |e| if let Event::Token { id, .. } = e { Some(id) } else { None };
+        self.events().into_iter().filter_map(id).collect()
+    }
+
+    /// How the job ended; `None` if it has not, or has failed.
+    pub(crate) fn finish(&self) -> Option<Finish> {
+        match self.events().last() {
+            Some(Event::Finished { reason, .. }) => Some(*reason),
+            _ => None,
+        }
+    }
+
+    /// The error it failed with.
+    pub(crate) fn failure(&self) -> Option<String> {
+        match self.events().last() {
+            Some(Event::Failed(error)) => Some(error.to_string()),
+            _ => None,
+        }
+    }
 }
 
 /// A toy with a sliding window, so that pages are dropped.
