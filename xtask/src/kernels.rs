@@ -1,5 +1,6 @@
 //! `cargo xtask kernels`: compiles every variant of every kernel, without a device, and fails on what users would meet.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context, Result, anyhow, bail};
 use hf2q_cuda::nvrtc::Nvrtc;
 use hf2q_cuda::sources::{Variant, variants};
+use hf2q_cuda::{EMBEDDED_FILE, bundle};
 
 /// Architectures of releases.
 const ARCHES: [&str; 3] = ["sm_80", "sm_90a", "sm_120"];
@@ -20,6 +22,7 @@ struct Options {
     arches: Vec<String>,
     only: Option<String>,
     out: Option<PathBuf>,
+    embed: bool,
     verbose: bool,
 }
 
@@ -32,11 +35,15 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
             "--arch" => options.arches.push(value()?),
             "--only" => options.only = Some(value()?),
             "--out" => options.out = Some(value()?.into()),
+            "--embed" => options.embed = true,
             "--verbose" => options.verbose = true,
             _ => bail!(
-                "{argument}: usage: cargo xtask kernels [--nvrtc FILE] [--arch sm_90a]… [--only NAME] [--out FOLDER] [--verbose]"
+                "{argument}: usage: cargo xtask kernels [--nvrtc FILE] [--arch sm_90a]… [--only NAME] [--out FOLDER] [--embed] [--verbose]"
             ),
         }
+    }
+    if options.embed && options.only.is_some() {
+        bail!("--embed takes all kernels, so --only cannot be given with it");
     }
     if options.arches.is_empty() {
         options.arches = ARCHES.map(str::to_owned).into();
@@ -46,7 +53,7 @@ fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
 
 pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let options = options(arguments)?;
-    let nvrtc = Nvrtc::load(options.nvrtc.as_deref())
+    let nvrtc = Nvrtc::find(options.nvrtc.as_deref(), &[])
         .map_err(|why| anyhow!("NVRTC was not found: {why}; name its file with --nvrtc"))?;
     let wanted = |v: &Variant| options.only.as_ref().is_none_or(|only| v.name().starts_with(only.as_str()));
     let all = variants().into_iter().filter(wanted);
@@ -56,10 +63,16 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
         bail!("no variant has a name that begins with {}", options.only.unwrap_or_default());
     }
     let (next, problems, lines) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    let cubins = Mutex::new(BTreeMap::new());
     let worker = || {
         while let Some((variant, arch)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
             match one(&nvrtc, variant, (arch, &options)) {
-                Ok(found) => lines.lock().expect("no worker panics").extend(found),
+                Ok((found, cubin)) => {
+                    lines.lock().expect("no worker panics").extend(found);
+                    if options.embed {
+                        cubins.lock().expect("no worker panics").insert(variant.key(arch), cubin);
+                    }
+                }
                 Err(e) => problems.lock().expect("no worker panics").push(format!("{e:#}")),
             }
         }
@@ -75,14 +88,30 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
         crate::report(&lines.join("\n"));
     }
     if problems.is_empty() {
+        embed(&cubins.into_inner().expect("no worker panics"))?;
         crate::report(&format!("{} variants compiled by NVRTC {:?}", work.len(), nvrtc.version()));
         return Ok(());
     }
     bail!("{}\n{} of {} variants are not right", problems.join("\n"), problems.len(), work.len());
 }
 
-/// Compiles one variant; returns a line for each kernel in it.
-fn one(nvrtc: &Nvrtc, variant: &Variant, (arch, options): (&str, &Options)) -> Result<Vec<String>> {
+/// Writes what builds with the feature `embed-kernels` take in.
+fn embed(cubins: &BTreeMap<String, Vec<u8>>) -> Result<()> {
+    if cubins.is_empty() {
+        return Ok(());
+    }
+    let bundle = bundle(cubins.iter().map(|(key, cubin)| (key.as_str(), cubin.as_slice())));
+    std::fs::write(EMBEDDED_FILE, &bundle).with_context(|| EMBEDDED_FILE.to_owned())?;
+    crate::report(&format!("{} kernels, {} bytes: {EMBEDDED_FILE}", cubins.len(), bundle.len()));
+    Ok(())
+}
+
+/// Compiles one variant; returns a line for each kernel in it, and the code.
+fn one(
+    nvrtc: &Nvrtc,
+    variant: &Variant,
+    (arch, options): (&str, &Options),
+) -> Result<(Vec<String>, Vec<u8>)> {
     let compiled = hf2q_cuda::compile_variant(nvrtc, variant, arch, &["--ptxas-options=-v"])?;
     let name = format!("{} for {arch}", variant.name());
     if compiled.log.to_lowercase().contains("warning") {
@@ -93,9 +122,10 @@ fn one(nvrtc: &Nvrtc, variant: &Variant, (arch, options): (&str, &Options)) -> R
         bail!("{name}: kernel {} spills {} bytes, accepted are {MAX_SPILL}", worst.kernel, worst.spill);
     }
     if let Some(folder) = &options.out {
-        hf2q_cuda::keep(&folder.join(variant.key(arch, "")), &compiled.cubin)?;
+        hf2q_cuda::keep(&folder.join(variant.key(arch)), &compiled.cubin)?;
     }
-    Ok(usage.iter().map(|u| format!("{name}: {}: {}", u.kernel, u.registers)).collect())
+    let lines = usage.iter().map(|u| format!("{name}: {}: {}", u.kernel, u.registers)).collect();
+    Ok((lines, compiled.cubin))
 }
 
 /// What the assembler says of a kernel.

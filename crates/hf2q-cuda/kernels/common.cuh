@@ -35,6 +35,9 @@ enum {
     STEP_CHUNKS_AT,
     STEP_WANTED_CHUNKS,
     STEP_WANTED_CHUNKS_AT,
+    // Most rows of a chunk.
+    STEP_CHUNK_ROWS,
+    STEP_WANTED_CHUNK_ROWS,
     // From here on GROUP_WORDS for each group of caches.
     STEP_GROUPS = 16,
 };
@@ -59,6 +62,7 @@ struct Step {
     __device__ u32 count(u32 kind) const { return at(kind == ROWS_OF_STEP ? STEP_ROWS : STEP_LOGIT_ROWS); }
     // The row of the step that row `r` of an activation is.
     __device__ u32 row(u32 kind, u32 r) const { return kind == ROWS_OF_STEP ? r : at(at(STEP_LOGIT_ROWS_AT) + r); }
+    __device__ u32 chunk_rows(u32 kind) const { return at(kind == ROWS_OF_STEP ? STEP_CHUNK_ROWS : STEP_WANTED_CHUNK_ROWS); }
     __device__ u32 token(u32 row) const { return at(at(STEP_TOKENS_AT) + row); }
     __device__ u32 position(u32 row) const { return at(at(STEP_POSITIONS_AT) + row); }
     __device__ u32 sequence(u32 row) const { return at(at(STEP_SEQUENCES_AT) + row); }

@@ -3,32 +3,7 @@
 //
 // A block has as many threads as the width of a group asks for (see norm.rs): its order of additions is fixed by that
 // width. grid.x counts groups of all rows.
-#include "common.cuh"
-
-struct Norm {
-    Rows x, residual, out;
-    // One for each column of a group, or none.
-    const float *weight;
-    u32 group;
-    float eps;
-    u32 kind;
-    // Rotation: pairs of a group, whether they lie side by side, and for each row of the step the cosine of every
-    // pair, then the sine of every pair.
-    u32 pairs;
-    u32 adjacent;
-    const float *angles;
-};
-
-// Sum over a block of whole warps, the same for every thread.
-__device__ __forceinline__ float block_sum(float x) {
-    __shared__ float parts[32];
-    x = warp_sum(x);
-    if (blockDim.x == 32) return x;
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
-    __syncthreads();
-    return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? parts[threadIdx.x % 32] : 0.0f);
-}
+#include "norm.cuh"
 
 // Values of a thread that are read before any is used: all but those of very wide groups.
 #define HELD 8
@@ -44,7 +19,7 @@ __device__ __forceinline__ float inverse_rms(const float *x, u32 n, float eps, f
 #pragma unroll
     for (int j = 0; j < HELD; j++) squares = __fmaf_rn(held[j], held[j], squares);
     for (u32 i = threadIdx.x + HELD * blockDim.x; i < n; i += blockDim.x) squares = __fmaf_rn(x[i], x[i], squares);
-    return __fdiv_rn(1.0f, __fsqrt_rn(__fdiv_rn(block_sum(squares), (float)n) + eps));
+    return inverse_rms_of(block_sum(squares), n, eps);
 }
 
 // Writes every value of a group, made by `VALUE` of `value` (normalized) and its column `i`; `j` counts the thread's first ones.
@@ -105,17 +80,10 @@ extern "C" __global__ void norm_add(const Step step, const Norm args) {
     WRITE(residual[i] + value)
 }
 
-// Writes pair `p` of `head`, turned, from values that `value` gives; then what does not turn.
 template <typename Value>
 __device__ __forceinline__ void turn(const Norm &args, const Step &step, u32 r, float *out, Value value) {
-    const float *cosine = args.angles + (u64)step.row(args.kind, r) * 2 * args.pairs, *sine = cosine + args.pairs;
-    for (u32 p = threadIdx.x; p < args.pairs; p += blockDim.x) {
-        u32 i = args.adjacent ? 2 * p : p, j = args.adjacent ? 2 * p + 1 : p + args.pairs;
-        float a = value(i), b = value(j), c = cosine[p], s = sine[p];
-        out[i] = a * c - b * s;
-        out[j] = a * s + b * c;
-    }
-    for (u32 i = 2 * args.pairs + threadIdx.x; i < args.group; i += blockDim.x) out[i] = value(i);
+    const float *cosine = args.angles + (u64)step.row(args.kind, r) * 2 * args.pairs;
+    turn_head(args, cosine, out, threadIdx.x, blockDim.x, value);
 }
 
 extern "C" __global__ void rope(const Step step, const Norm args) {

@@ -1,8 +1,6 @@
 // Softmax over the experts and the largest of them, in descending order; ties go to the lower index, NaN comes last.
-// A warp takes a row: lane l has experts l, l + 32, and so on.
+// A warp takes a row: lane l has experts l, l + 32, and so on, EACH of them at most.
 #include "common.cuh"
-
-#define MOST 32 // experts of a lane
 
 struct Route {
     Rows logits, experts, weights;
@@ -26,30 +24,41 @@ extern "C" __global__ void route(const Step step, const Route args) {
     if (r >= step.count(args.kind)) return;
     const float *logits = args.logits.row(r);
     u32 count = args.logits.width, top = args.experts.width;
-    float largest = -INFINITE;
-    for (u32 e = lane; e < count; e += 32) largest = fmaxf(largest, logits[e]);
+    float x[EACH], largest = -INFINITE, sum = 0.0f;
+    // What is left to choose from; 0: nothing.
+    u32 order[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        u32 e = lane + 32 * i;
+        x[i] = e < count ? logits[e] : -INFINITE;
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        // NaN is more than what does not exist.
+        order[i] = lane + 32 * i < count ? order_of(x[i]) + 1 : 0;
+        largest = fmaxf(largest, x[i]);
+    }
     largest = warp_max(largest);
-    float sum = 0.0f;
-    for (u32 e = lane; e < count; e += 32) sum += exp_of(logits[e] - largest);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (lane + 32 * i < count) sum += exp_of(x[i] - largest);
     sum = warp_sum(sum);
-    u32 taken = 0;
     float total = 0.0f;
     int *experts = (int *)args.experts.row(r);
     float *weights = args.weights.row(r);
     for (u32 k = 0; k < top; k++) {
-        // The best of those not yet taken: the larger value first, then the lower index.
-        u64 best = 0;
-        for (u32 i = 0, e = lane; e < count; i++, e += 32) {
-            u64 key = (u64)order_of(logits[e]) << 32 | (FULL - e);
-            if (!(taken >> i & 1) && key > best) best = key;
-        }
-        for (int d = 16; d > 0; d /= 2) {
-            u64 other = __shfl_xor_sync(FULL, best, d);
-            best = other > best ? other : best;
-        }
-        u32 chosen = FULL - (u32)best;
-        if (chosen % 32 == lane) taken |= 1u << chosen / 32;
-        float weight = exp_of(logits[chosen] - largest);
+        u32 best = 0, own = 0;
+        float logit = 0.0f;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (order[i] > best) best = order[i], own = i, logit = x[i];
+        u32 most = __reduce_max_sync(FULL, best);
+        // Of equal ones that with the lowest index.
+        u32 chosen = __reduce_min_sync(FULL, best == most ? own * 32 + lane : FULL);
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (lane + 32 * i == chosen) order[i] = 0;
+        float weight = exp_of(__shfl_sync(FULL, logit, chosen % 32) - largest);
         total += weight;
         if (lane == 0) {
             experts[k] = (int)chosen;

@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 
 use hf2q_gguf::{Bytes, TensorType};
-use hf2q_plan::{BackendError, Limits, NamedOp, Op, Plan, Recording, RopeParams, RowKind, TensorId, View};
+use hf2q_plan::{
+    Arena, BackendError, Limits, NamedOp, Op, Plan, ProgramMemory, Recording, RopeParams, RowKind, TensorId, View,
+};
 
-use crate::backend::NAME;
+use crate::backend::{Loading, NAME, OnLoading};
 use crate::device::Device;
 use crate::error::CudaError;
 use crate::launch::kv::{DeviceCache, Mover, mover};
 use crate::launch::mat_mul::Quantized;
+use crate::launch::measure::{Measuring, What};
 use crate::launch::{Call, Operand, Rows};
 use crate::library::{Function, Library};
 use crate::lower::lower;
@@ -17,12 +20,12 @@ use crate::memory::{Buffer, Pinned};
 use crate::sources::Variant;
 
 /// Bytes through which weights travel.
-const STAGE: usize = 32 << 20;
+const STAGE: usize = 64 << 20;
 
-/// Calls of a wave; those of `before` run first.
+/// Calls of a wave; those of `before` run first, each for operations from that of its position on.
 #[derive(Default)]
 pub(crate) struct Wave {
-    pub(crate) before: Vec<Box<dyn Call>>,
+    pub(crate) before: Vec<(usize, Box<dyn Call>)>,
     pub(crate) calls: Vec<Box<dyn Call>>,
 }
 
@@ -30,7 +33,7 @@ pub(crate) struct Wave {
 pub(crate) struct Compiled {
     pub(crate) device: Device,
     /// What runs before the first wave: tables that depend on the step.
-    pub(crate) first: Vec<Box<dyn Call>>,
+    pub(crate) first: Vec<(usize, Box<dyn Call>)>,
     /// One for each wave of the plan.
     pub(crate) waves: Vec<Wave>,
     /// Addresses of activations, by tensor index.
@@ -43,9 +46,17 @@ pub(crate) struct Compiled {
     pub(crate) mover: Mover,
     /// Tokens that every embedding table has a row for.
     pub(crate) vocabulary: usize,
+    /// What was allocated beside the weights.
+    pub(crate) memory: ProgramMemory,
+    spin: Measuring,
 }
 
 impl Compiled {
+    /// Has the device wait for some nanoseconds.
+    pub(crate) fn wait(&self, device: &Device, nanoseconds: u64) -> Result<(), CudaError> {
+        self.spin.with_count(nanoseconds).queue(device)
+    }
+
     /// Copies values of the arena to the host and waits for them.
     pub(crate) fn read(&self, at: u64, to: &mut [f32]) -> Result<(), CudaError> {
         let mut pinned = Pinned::new(&self.device, "values to be read", size_of_val(to))?;
@@ -79,11 +90,19 @@ pub(crate) struct Compiler<'a> {
     library: &'a Library,
     bytes: HashMap<TensorId, Bytes>,
     weights: HashMap<TensorId, DeviceWeight>,
-    stage: Pinned,
+    loading: Option<&'a OnLoading>,
+    /// Through which bytes travel; `None`: memory is only counted.
+    stage: Option<Pinned>,
+    /// Bytes that were asked for, as the driver gives them.
+    taken: usize,
+    /// Bytes of weights that were copied.
+    copied: usize,
     buffers: Vec<Buffer>,
     places: Vec<Option<u64>>,
-    first: Vec<Box<dyn Call>>,
-    before: Vec<Box<dyn Call>>,
+    /// Position of the operation that is prepared.
+    op: usize,
+    first: Vec<(usize, Box<dyn Call>)>,
+    before: Vec<(usize, Box<dyn Call>)>,
     /// Quantized activations that are up to date.
     pub(crate) quantized: Quantized,
     /// Rotations of the plan and the addresses of their tables of angles.
@@ -94,52 +113,70 @@ pub(crate) struct Compiler<'a> {
     space: Vec<(&'static str, u64, usize)>,
 }
 
+/// Where a plan is prepared, and who is told.
+pub(crate) type On<'a> = (Device, &'a Library, Option<&'a OnLoading>);
+
 /// Prepares a plan: allocates, uploads weights, compiles kernels.
 pub(crate) fn compile(
     plan: &Plan,
     weights: Vec<Bytes>,
     limits: &Limits,
-    (device, library): (Device, &Library),
+    (device, library, loading): On<'_>,
 ) -> Result<Compiled, BackendError> {
-    let recording = &plan.recording;
-    check(recording, &weights, limits)?;
-    let arena = plan.arena(limits.max_rows, limits.max_logit_rows);
-    if arena.offsets[recording.logits.tensor.index()].is_none() {
-        return Err(BackendError::Failed { backend: NAME, why: "no operation writes the logits".to_owned() });
-    }
-    let memory = Buffer::new(&device, "the arena of activations", arena.bytes)?;
-    let place = |at: Option<usize>| at.map(|at| memory.at() + at as u64);
+    let bytes: usize = weights.iter().map(|w| w.len()).sum();
     let stage = Pinned::new(&device, "the way of weights to the device", STAGE)?;
-    let mut compiler = Compiler {
-        recording,
-        limits,
-        library,
-        bytes: recording.weights.iter().copied().zip(weights).collect(),
-        weights: HashMap::new(),
-        stage,
-        buffers: Vec::new(),
-        places: arena.offsets.iter().map(|&at| place(at)).collect(),
-        first: Vec::new(),
-        before: Vec::new(),
-        quantized: Quantized::default(),
-        angles: Vec::new(),
-        caches: HashMap::new(),
-        space: Vec::new(),
-        device,
-    };
-    let mut waves = Vec::new();
-    for range in &plan.waves {
-        let ops = &recording.ops[range.clone()];
-        let calls = ops.iter().map(|op| lower(&mut compiler, op)).collect::<Result<Vec<_>, _>>()?;
-        let before = std::mem::take(&mut compiler.before);
-        compiler.forget(ops);
-        waves.push(Wave { before, calls });
+    let spin = Measuring::new(&device, library, What::Spin, (0, 0, 0))?;
+    let on = (device, library, loading);
+    let (mut compiler, arena) = Compiler::new(plan, weights, limits, (on, Some(stage)))?;
+    let memory = Buffer::new(&compiler.device, "the arena of activations", arena.bytes)?;
+    let place = |at: &Option<usize>| at.map(|at| memory.at() + at as u64);
+    compiler.places = arena.offsets.iter().map(place).collect();
+    let (waves, mover) = compiler.lower(plan)?;
+    let used = compiler.used(bytes);
+    if let Some(loading) = loading {
+        loading.tell(&Loading::Weights { done: bytes as u64, total: bytes as u64 });
     }
-    let mover = mover(&mut compiler, recording)?;
     let Compiler { device, first, places, buffers, .. } = compiler;
     device.wait("preparing a plan")?;
-    let vocabulary = vocabulary(recording);
-    Ok(Compiled { device, first, waves, places, arena: memory, _buffers: buffers, mover, vocabulary })
+    let vocabulary = vocabulary(&plan.recording);
+    Ok(Compiled {
+        device,
+        first,
+        waves,
+        places,
+        arena: memory,
+        _buffers: buffers,
+        mover,
+        vocabulary,
+        memory: used,
+        spin,
+    })
+}
+
+/// Counts the memory that [`compile`] would take. Nothing is allocated, copied or compiled.
+pub(crate) fn count(
+    plan: &Plan,
+    weights: Vec<Bytes>,
+    limits: &Limits,
+    (device, library): (Device, &Library),
+) -> Result<ProgramMemory, BackendError> {
+    let largest = weights.iter().map(|w| w.len()).max().unwrap_or(0);
+    let bytes = weights.iter().map(|w| w.len()).sum();
+    let (mut compiler, arena) = Compiler::new(plan, weights, limits, ((device, library, None), None))?;
+    compiler.places = arena.offsets.iter().map(|at| at.map(|at| FAKE + at as u64)).collect();
+    compiler.lower(plan)?;
+    // A weight that is packed lies there twice for a moment.
+    compiler.taken += granted(largest);
+    Ok(compiler.used(bytes))
+}
+
+/// An address that is never used.
+const FAKE: u64 = 1 << 40;
+
+/// Bytes that the driver gives for so many.
+fn granted(bytes: usize) -> usize {
+    let unit = if bytes < 1 << 20 { 512 } else { 2 << 20 };
+    bytes.checked_next_multiple_of(unit).unwrap_or(usize::MAX)
 }
 
 fn vocabulary(recording: &Recording) -> usize {
@@ -150,44 +187,68 @@ fn vocabulary(recording: &Recording) -> usize {
     rows.min().unwrap_or(usize::MAX)
 }
 
-/// Most rows of a step: sizes of activations cannot overflow below it.
-const MAX_ROWS: usize = 1 << 20;
+impl<'a> Compiler<'a> {
+    /// Checks a plan and places its activations.
+    fn new(
+        plan: &'a Plan,
+        weights: Vec<Bytes>,
+        limits: &'a Limits,
+        ((device, library, loading), stage): (On<'a>, Option<Pinned>),
+    ) -> Result<(Self, Arena), BackendError> {
+        let recording = &plan.recording;
+        recording.check_open(NAME, &weights, limits)?;
+        let arena = plan.arena(limits.max_rows, limits.max_logit_rows);
+        if arena.offsets[recording.logits.tensor.index()].is_none() {
+            let why = "no operation writes the logits".to_owned();
+            return Err(BackendError::Failed { backend: NAME, why });
+        }
+        let compiler = Compiler {
+            recording,
+            limits,
+            device,
+            library,
+            loading,
+            bytes: recording.weights.iter().copied().zip(weights).collect(),
+            weights: HashMap::new(),
+            stage,
+            taken: granted(arena.bytes),
+            copied: 0,
+            buffers: Vec::new(),
+            places: Vec::new(),
+            op: 0,
+            first: Vec::new(),
+            before: Vec::new(),
+            quantized: Quantized::default(),
+            angles: Vec::new(),
+            caches: HashMap::new(),
+            space: Vec::new(),
+        };
+        Ok((compiler, arena))
+    }
 
-/// Numbers of groups, rows and weights, and the weights' sizes.
-fn check(recording: &Recording, weights: &[Bytes], limits: &Limits) -> Result<(), BackendError> {
-    let failed = |why| Err(BackendError::Failed { backend: NAME, why });
-    let (groups, expected) = (recording.groups.len(), recording.weights.len());
-    if limits.pages.len() != groups {
-        return failed(format!("pages given for {} groups, the plan has {groups}", limits.pages.len()));
-    }
-    for (what, rows) in [("rows", limits.max_rows), ("logit rows", limits.max_logit_rows)] {
-        if rows > MAX_ROWS {
-            return failed(format!("{rows} {what} a step asked for, accepted are at most {MAX_ROWS}"));
+    /// Prepares the operations, wave by wave.
+    fn lower(&mut self, plan: &Plan) -> Result<(Vec<Wave>, Mover), BackendError> {
+        let mut waves = Vec::new();
+        for range in &plan.waves {
+            let ops = &plan.recording.ops[range.clone()];
+            let mut calls = Vec::new();
+            for (i, op) in range.clone().zip(ops) {
+                self.op = i;
+                calls.push(lower(self, op)?);
+            }
+            let before = std::mem::take(&mut self.before);
+            self.forget(ops);
+            waves.push(Wave { before, calls });
         }
+        let mover = mover(self, &plan.recording)?;
+        Ok((waves, mover))
     }
-    if weights.len() != expected {
-        return failed(format!("{} weights given, the plan has {expected}", weights.len()));
+
+    /// What was asked for beside `weights` bytes of weights. Those of a packed form that is larger count as work.
+    fn used(&self, weights: usize) -> ProgramMemory {
+        let caches = self.limits.cache_bytes(self.recording);
+        ProgramMemory { caches, work: self.taken.saturating_sub(caches).saturating_sub(weights) }
     }
-    for (&id, bytes) in recording.weights.iter().zip(weights) {
-        let w = recording.weight(id);
-        let size = w.ty.row_bytes(w.cols).and_then(|n| n.checked_mul(w.rows)?.checked_mul(w.experts));
-        if size == Some(0) {
-            let name = &recording.tensors[id.index()].name;
-            return failed(format!("tensor {name} has no elements"));
-        }
-        if size != Some(bytes.len()) {
-            let (name, found) = (recording.tensors[id.index()].name.clone(), bytes.len());
-            return Err(BackendError::WeightSize { name, found, expected: size.unwrap_or(usize::MAX) });
-        }
-    }
-    if let Some(group) = recording.groups.iter().find(|g| g.span.most() == Some(0)) {
-        return failed(format!("rows see no position of group {}, not even their own", group.name));
-    }
-    if !matches!(recording.activation(recording.logits.tensor), Some((RowKind::Logits, _))) {
-        let name = &recording.tensors[recording.logits.tensor.index()].name;
-        return failed(format!("{name} cannot be logits: it has no row for each whose logits are wanted"));
-    }
-    recording.check().or_else(|error| failed(error.to_string()))
 }
 
 impl Compiler<'_> {
@@ -203,11 +264,6 @@ impl Compiler<'_> {
             let why = format!("{} is no activation", self.recording.tensors[view.tensor.index()].name);
             return Err(BackendError::Failed { backend: NAME, why });
         };
-        if view.offset.checked_add(view.width).is_none_or(|end| end > stride) {
-            let name = &self.recording.tensors[view.tensor.index()].name;
-            let why = format!("columns {}+{} of {name}, which has {stride}", view.offset, view.width);
-            return Err(BackendError::Failed { backend: NAME, why });
-        }
         let data = at + (view.offset * size_of::<f32>()) as u64;
         Ok(Operand { rows: Rows { data, stride: small(stride)?, width: small(view.width)? }, kind })
     }
@@ -232,11 +288,24 @@ impl Compiler<'_> {
         entry: &str,
         shared: usize,
     ) -> Result<Function, BackendError> {
+        if self.counts_only() {
+            return Ok(Function(std::ptr::null_mut()));
+        }
         Ok(self.library.function(&self.device, variant, (entry, small(shared)?))?)
+    }
+
+    /// Whether memory is only counted: nothing may be launched, and addresses mean nothing.
+    pub(crate) fn counts_only(&self) -> bool {
+        self.stage.is_none()
     }
 
     /// Zeroed memory that lives as long as the program.
     pub(crate) fn allocate(&mut self, what: &str, bytes: usize) -> Result<u64, BackendError> {
+        let at = FAKE + self.taken as u64;
+        self.taken = self.taken.saturating_add(granted(bytes));
+        if self.counts_only() {
+            return Ok(at);
+        }
         let buffer = Buffer::new(&self.device, what, bytes)?;
         let at = buffer.at();
         self.buffers.push(buffer);
@@ -255,18 +324,34 @@ impl Compiler<'_> {
 
     /// Memory that lives as long as the program, filled with `bytes`.
     pub(crate) fn constant(&mut self, what: &str, bytes: &[u8]) -> Result<u64, BackendError> {
-        let buffer = Buffer::new(&self.device, what, bytes.len() + PADDING)?;
-        buffer.fill(&self.device, bytes, &mut self.stage)?;
-        let at = buffer.at();
-        self.buffers.push(buffer);
+        let at = self.allocate(what, bytes.len().saturating_add(PADDING))?;
+        if let (Some(stage), Some(buffer)) = (&mut self.stage, self.buffers.last()) {
+            buffer.fill(&self.device, bytes, (stage, &mut |_| ()))?;
+        }
         Ok(at)
     }
 
-    /// Memory that lives as long as the result, filled with `bytes`.
+    /// Memory that lives as long as the result, filled with the bytes of a weight.
     pub(crate) fn temporary(&mut self, what: &str, bytes: &[u8]) -> Result<Buffer, BackendError> {
         let buffer = Buffer::new(&self.device, what, bytes.len() + PADDING)?;
-        buffer.fill(&self.device, bytes, &mut self.stage)?;
+        self.copy_weight(&buffer, bytes)?;
         Ok(buffer)
+    }
+
+    /// Copies the bytes of a weight, and says how far all are.
+    fn copy_weight(&mut self, to: &Buffer, bytes: &[u8]) -> Result<(), BackendError> {
+        let Some(stage) = &mut self.stage else { return Ok(()) };
+        let total: usize = self.bytes.values().map(|w| w.len()).sum();
+        let (loading, copied) = (self.loading, self.copied);
+        let mut tell = |done: usize| {
+            let done = (copied + done).min(total);
+            if let Some(loading) = loading {
+                loading.tell(&Loading::Weights { done: done as u64, total: total as u64 });
+            }
+        };
+        to.fill(&self.device, bytes, (stage, &mut tell))?;
+        self.copied += bytes.len();
+        Ok(())
     }
 
     /// A weight that is on the device already.
@@ -289,7 +374,12 @@ impl Compiler<'_> {
         }
         let w = self.recording.weight(id).clone();
         let bytes = self.bytes(id)?;
-        let data = self.constant(&self.recording.tensors[id.index()].name.clone(), &bytes)?;
+        let name = self.recording.tensors[id.index()].name.clone();
+        let data = self.allocate(&name, bytes.len().saturating_add(PADDING))?;
+        if let Some(buffer) = self.buffers.pop() {
+            self.copy_weight(&buffer, &bytes)?;
+            self.buffers.push(buffer);
+        }
         let weight = DeviceWeight { data, ty: w.ty, n_in: w.cols, n_out: w.rows };
         self.weights.insert(id, weight);
         Ok(weight)
@@ -303,12 +393,12 @@ impl Compiler<'_> {
 
     /// Runs a call before those of the current wave.
     pub(crate) fn before(&mut self, call: Box<dyn Call>) {
-        self.before.push(call);
+        self.before.push((self.op, call));
     }
 
     /// Runs a call at the start of a step.
     pub(crate) fn first(&mut self, call: Box<dyn Call>) {
-        self.first.push(call);
+        self.first.push((self.op, call));
     }
 
     /// For errors about an operation.
@@ -325,46 +415,12 @@ pub(crate) fn small(n: usize) -> Result<u32, BackendError> {
 
 #[cfg(test)]
 mod tests {
-    use hf2q_model::{RecordOptions, toy};
-    use hf2q_plan::{KvFormat, Passes};
-
     use super::*;
 
-    fn limits(recording: &Recording) -> Limits {
-        Limits { max_rows: 8, max_logit_rows: 8, pages: vec![4; recording.groups.len()] }
-    }
-
-    fn refused(recording: &Recording, weights: &[Bytes]) -> Option<String> {
-        check(recording, weights, &limits(recording)).err().map(|e| e.to_string())
-    }
-
     #[test]
-    fn models_are_accepted() {
-        for (name, model) in toy::all(2) {
-            for all_rows in [false, true] {
-                let options = RecordOptions { all_rows, ..RecordOptions::uniform(KvFormat::F16) };
-                let plan = Plan::compile(model.record(&options).unwrap(), Passes::ALL);
-                let weights = model.weights_for(&plan.recording);
-                assert_eq!(refused(&plan.recording, &weights), None, "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_kernels_rely_on_is_checked() {
-        let (_, model) = toy::all(2).into_iter().next().unwrap();
-        let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
-        let weights = model.weights_for(&recording);
-        let mut other = recording.clone();
-        other.groups[0].span = hf2q_plan::Span::Last(0);
-        assert!(refused(&other, &weights).is_some_and(|why| why.contains("rows see no position of group")));
-        let mut other = recording.clone();
-        let of_step = |op: &NamedOp| match &op.op {
-            Op::Embed(o) => Some(o.out),
-            _ => None,
-        };
-        other.logits = recording.ops.iter().find_map(of_step).unwrap();
-        assert!(refused(&other, &weights).is_some_and(|why| why.contains("cannot be logits")));
-        assert!(refused(&recording, &weights[1..]).is_some_and(|why| why.contains("weights given")));
+    fn memory_is_given_in_pieces() {
+        assert_eq!([0, 1, 512, 513].map(granted), [0, 512, 512, 1024]);
+        assert_eq!([(1 << 20) - 1, 1 << 20, (2 << 20) + 1].map(granted), [1 << 20, 2 << 20, 4 << 20]);
+        assert_eq!(granted(usize::MAX), usize::MAX);
     }
 }

@@ -1,9 +1,10 @@
 //! Devices and what they are asked: memory, copies, streams.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute};
-use cudarc::driver::{CudaContext, CudaStream, DriverError, result};
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result};
 
 use crate::error::CudaError;
 
@@ -29,6 +30,13 @@ impl DeviceInfo {
         // Code for the letter runs on this very architecture alone and may use all that it has.
         let letter = if major == 9 { "a" } else { "" };
         format!("sm_{major}{minor}{letter}")
+    }
+
+    /// Architectures whose code the device runs, its own first: code for an earlier minor version runs on a later one.
+    pub(crate) fn arches(&self) -> Vec<String> {
+        let (major, minor) = self.capability;
+        let earlier = (0..minor).rev().filter(|_| major != 9).map(|minor| format!("sm_{major}{minor}"));
+        std::iter::once(self.arch()).chain(earlier).collect()
     }
 }
 
@@ -156,6 +164,13 @@ impl Device {
         Ok(Self { info: self.info.clone(), context: Arc::clone(&self.context), stream })
     }
 
+    /// Bytes of memory that are free.
+    pub(crate) fn free(&self) -> Result<usize, CudaError> {
+        let (free, _) =
+            self.context.mem_get_info().map_err(|e| driver_error("asking for the free memory", e))?;
+        Ok(free)
+    }
+
     /// Makes the device current for this thread.
     pub(crate) fn bind(&self) -> Result<(), CudaError> {
         self.context.bind_to_thread().map_err(|e| driver_error("choosing the device", e))
@@ -164,6 +179,23 @@ impl Device {
     /// Waits for all that was queued.
     pub(crate) fn wait(&self, what: &str) -> Result<(), CudaError> {
         self.stream.synchronize().map_err(|e| driver_error(what, e))
+    }
+}
+
+/// When all that was queued before it was done.
+pub(crate) struct Stamp(CudaEvent);
+
+impl Stamp {
+    /// Queues it.
+    pub(crate) fn new(device: &Device) -> Result<Self, CudaError> {
+        let event = device.stream.record_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT));
+        Ok(Self(event.map_err(|e| driver_error("noting the time", e))?))
+    }
+
+    /// Waits for both, and gives the time between them.
+    pub(crate) fn since(&self, earlier: &Self) -> Result<Duration, CudaError> {
+        let millis = earlier.0.elapsed_ms(&self.0).map_err(|e| driver_error("measuring a time", e))?;
+        Ok(Duration::try_from_secs_f64(f64::from(millis) / 1e3).unwrap_or_default())
     }
 }
 
@@ -192,5 +224,8 @@ mod tests {
     fn architectures_are_those_of_the_compiler() {
         let arch = [(8, 0), (8, 9), (9, 0), (10, 3), (12, 0)].map(|capability| info(capability).arch());
         assert_eq!(arch, ["sm_80", "sm_89", "sm_90a", "sm_103", "sm_120"]);
+        assert_eq!(info((8, 2)).arches(), ["sm_82", "sm_81", "sm_80"]);
+        assert_eq!(info((9, 0)).arches(), ["sm_90a"]);
+        assert_eq!(info((12, 1)).arches(), ["sm_121", "sm_120"]);
     }
 }

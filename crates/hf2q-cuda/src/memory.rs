@@ -73,8 +73,13 @@ impl Buffer {
     }
 
     /// Copies bytes of a file through pinned memory and waits for it: two halves, so that one is read while the other
-    /// travels.
-    pub(crate) fn fill(&self, device: &Device, from: &[u8], stage: &mut Pinned) -> Result<(), CudaError> {
+    /// travels. Tells how many bytes are on their way.
+    pub(crate) fn fill(
+        &self,
+        device: &Device,
+        from: &[u8],
+        (stage, tell): (&mut Pinned, &mut dyn FnMut(usize)),
+    ) -> Result<(), CudaError> {
         assert!(from.len() <= self.bytes, "a copy leaves its memory");
         let half = stage.bytes / 2;
         for (i, chunk) in from.chunks(half).enumerate() {
@@ -82,15 +87,35 @@ impl Buffer {
             // SAFETY: the half lies in the stage, and the copy before the last one, which read it, has been waited for.
             let part =
                 unsafe { std::slice::from_raw_parts_mut(stage.at.cast::<u8>().add(first), chunk.len()) };
-            part.copy_from_slice(chunk);
+            copy(part, chunk);
             device.wait("copying weights to the device")?;
             // SAFETY: the bytes from `i * half` on are within this buffer; the half is not written before the next wait.
             let copied = unsafe {
                 result::memcpy_htod_async(self.at + (i * half) as u64, part, device.stream.cu_stream())
             };
             copied.map_err(|e| driver_error("copying weights to the device", e))?;
+            tell(i * half + chunk.len());
         }
         device.wait("copying weights to the device")
+    }
+}
+
+/// Threads that read a file into memory, and bytes for which another one pays.
+const READERS: usize = 8;
+const READ: usize = 2 << 20;
+
+/// Copies bytes that may have to be read from a disk, in several threads.
+fn copy(to: &mut [u8], from: &[u8]) {
+    let each = from.len().div_ceil(READERS).max(READ);
+    let parts = to.chunks_mut(each).zip(from.chunks(each));
+    if from.len() <= READ {
+        parts.for_each(|(to, from)| to.copy_from_slice(from));
+    } else {
+        std::thread::scope(|scope| {
+            parts.for_each(|(to, from)| {
+                scope.spawn(|| to.copy_from_slice(from));
+            });
+        });
     }
 }
 
@@ -153,5 +178,18 @@ impl Drop for Pinned {
         let _ = self.context.bind_to_thread();
         // SAFETY: allocated by `new`.
         let _ = unsafe { result::free_host(self.at) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn bytes_are_copied_by_any_number_of_threads() {
+        for len in [0, 1, super::READ, super::READ + 1, super::READ * 5 + 3] {
+            let from: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
+            let mut to = vec![0; len];
+            super::copy(&mut to, &from);
+            assert!(to == from, "{len} bytes");
+        }
     }
 }

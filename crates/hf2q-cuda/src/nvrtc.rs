@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
 use libloading::Library;
@@ -34,6 +34,7 @@ struct Functions {
 pub struct Nvrtc {
     functions: Functions,
     version: (i32, i32),
+    file: PathBuf,
     /// What the functions belong to.
     _libraries: Vec<Library>,
 }
@@ -73,32 +74,42 @@ const NAMES: [&str; 5] = [
 
 #[expect(unsafe_code, reason = "functions of a library written in C")]
 impl Nvrtc {
-    /// Loads `file`, or what the system finds.
+    /// Loads `file`, or what the system finds, or what is in one of the folders.
     ///
     /// # Errors
     /// What the loader said, if there is none.
-    pub fn load(file: Option<&Path>) -> Result<Self, String> {
-        let Some(file) = file else {
-            let mut tried = Vec::new();
-            for name in NAMES {
-                match Self::open(Path::new(name), Vec::new()) {
-                    Ok(found) => return Ok(found),
-                    Err(why) => tried.push(why),
-                }
-            }
-            return Err(tried.join("; "));
-        };
-        let mut libraries = Vec::new();
-        // Its second library is looked for by name only, so it must be there before.
-        let beside = file.parent().and_then(|folder| std::fs::read_dir(folder).ok());
-        for entry in beside.into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with("libnvrtc-builtins.so") {
-                // SAFETY: the user names this folder as that of NVRTC; its libraries have no start-up code of their own.
-                libraries.extend(unsafe { Library::new(entry.path()) });
+    pub fn find(file: Option<&Path>, folders: &[PathBuf]) -> Result<Self, String> {
+        if let Some(file) = file {
+            return Self::load(file);
+        }
+        let mut first = None;
+        for name in NAMES {
+            match Self::open(Path::new(name), Vec::new()) {
+                Ok(found) => return Ok(found),
+                Err(why) => first = first.or(Some(why)),
             }
         }
-        Self::open(file, libraries)
+        let in_folders = folders.iter().flat_map(|folder| entries(folder, "libnvrtc.so"));
+        let mut whys = Vec::new();
+        for file in in_folders {
+            match Self::load(&file) {
+                Ok(found) => return Ok(found),
+                Err(why) => whys.push(why),
+            }
+        }
+        Err(whys.into_iter().next().or(first).unwrap_or_default())
+    }
+
+    /// Loads a file.
+    ///
+    /// # Errors
+    /// What the loader said.
+    pub fn load(file: &Path) -> Result<Self, String> {
+        // Its second library is looked for by name only, so it must be there before.
+        let beside = file.parent().map(|folder| entries(folder, "libnvrtc-builtins.so")).unwrap_or_default();
+        // SAFETY: the user names this folder as that of NVRTC; its libraries have no start-up code of their own.
+        let libraries = beside.iter().filter_map(|file| unsafe { Library::new(file) }.ok());
+        Self::open(file, libraries.collect())
     }
 
     fn open(file: &Path, mut libraries: Vec<Library>) -> Result<Self, String> {
@@ -125,12 +136,18 @@ impl Nvrtc {
         let code = unsafe { (functions.version)(&mut major, &mut minor) };
         check("nvrtcVersion", code).map_err(|e| e.to_string())?;
         libraries.push(library);
-        Ok(Self { functions, version: (major, minor), _libraries: libraries })
+        let file = file.to_owned();
+        Ok(Self { functions, version: (major, minor), file, _libraries: libraries })
     }
 
     /// For example `(13, 0)`.
     pub fn version(&self) -> (i32, i32) {
         self.version
+    }
+
+    /// The file, or the name by which the system knows it.
+    pub fn file(&self) -> &Path {
+        &self.file
     }
 
     /// Compiles to machine code.
@@ -188,6 +205,15 @@ impl Nvrtc {
         check("nvrtcGetCUBIN", unsafe { (self.functions.cubin)(program, cubin.as_mut_ptr().cast()) })?;
         Ok(Compiled { cubin, log })
     }
+}
+
+/// Files of a folder whose names begin so, the newest version first.
+fn entries(folder: &Path, name: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_named = |e: &std::fs::DirEntry| e.file_name().to_string_lossy().starts_with(name);
+    let mut files: Vec<PathBuf> = entries.filter(is_named).map(|e| e.path()).collect();
+    files.sort_by(|a, b| b.cmp(a));
+    files
 }
 
 /// What the loader said of a file: its error itself names only the call.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hf2q_plan::{
-    BackendError, GroupId, Limits, Observer, PAGE, Plan, Program, RowKind, SlotMove, Step, StepError,
+    BackendError, GroupId, Limits, Observer, PAGE, Plan, Program, ProgramMemory, RowKind, SlotMove, Step, StepError,
     TensorId, TensorKind, Tensors,
 };
 
@@ -14,7 +14,7 @@ use crate::error::CudaError;
 use crate::graph::Graph;
 use crate::launch::Cx;
 use crate::memory::{Buffer, Pinned};
-use crate::step;
+use crate::{step, timing};
 
 /// Words of a step that there is room for at first.
 const WORDS: usize = 1 << 16;
@@ -111,7 +111,7 @@ impl CudaProgram {
     }
 
     fn first(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
-        self.compiled.first.iter().try_for_each(|call| call.launch(cx))
+        self.compiled.first.iter().try_for_each(|(_, call)| call.launch(cx))
     }
 
     /// Replays the launches of the step's bucket.
@@ -142,6 +142,13 @@ impl CudaProgram {
             }
         }
         Ok(())
+    }
+
+    /// Runs call by call and tells the observer how long each took.
+    fn timed(&self, observer: &mut dyn Observer) -> Result<(), CudaError> {
+        let times = timing::run(&self.compiled, &self.cx(self.rows.0, self.rows.1))?;
+        self.compiled.device.wait("a timed step")?;
+        times.tell(&self.plan, observer)
     }
 
     /// Copies the logits to the host and waits for them.
@@ -175,15 +182,22 @@ impl Drop for CudaProgram {
 }
 
 fn queue(wave: &Wave, cx: &Cx<'_>) -> Result<(), CudaError> {
-    wave.before.iter().chain(&wave.calls).try_for_each(|call| call.launch(cx))
+    let before = wave.before.iter().map(|(_, call)| call);
+    before.chain(&wave.calls).try_for_each(|call| call.launch(cx))
 }
 
 impl Program for CudaProgram {
-    fn run(&mut self, step: &Step, observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError> {
+    fn memory(&self) -> Option<ProgramMemory> {
+        Some(self.compiled.memory)
+    }
+
+    fn run(&mut self, step: &Step, mut observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError> {
         self.compiled.device.bind()?;
         self.send(step)?;
+        let timed = observer.as_deref_mut().is_some_and(Observer::times);
         match observer {
             None => self.replay()?,
+            Some(observer) if timed => self.timed(observer)?,
             Some(observer) => self.observed(observer)?,
         }
         Ok(self.read()?)

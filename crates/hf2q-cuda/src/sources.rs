@@ -5,13 +5,18 @@ use crate::launch;
 /// A source file of a kernel, by its name without `.cu`.
 const FILES: &[(&str, &str)] = &[
     ("attention", include_str!("../kernels/attention.cu")),
+    ("attention_join", include_str!("../kernels/attention_join.cu")),
+    ("attention_mma", include_str!("../kernels/attention_mma.cu")),
     ("elementwise", include_str!("../kernels/elementwise.cu")),
     ("embed", include_str!("../kernels/embed.cu")),
     ("expert_sum", include_str!("../kernels/expert_sum.cu")),
     ("glu", include_str!("../kernels/glu.cu")),
+    ("heads", include_str!("../kernels/heads.cu")),
     ("kv_store", include_str!("../kernels/kv_store.cu")),
+    ("measure", include_str!("../kernels/measure.cu")),
     ("norm", include_str!("../kernels/norm.cu")),
     ("route", include_str!("../kernels/route.cu")),
+    ("row_program", include_str!("../kernels/row_program.cu")),
     ("select_rows", include_str!("../kernels/select_rows.cu")),
     ("mat_mul_cols", include_str!("../kernels/mat_mul_cols.cu")),
     ("mat_mul_few", include_str!("../kernels/mat_mul_few.cu")),
@@ -24,7 +29,12 @@ const FILES: &[(&str, &str)] = &[
 
 /// What kernels include.
 pub const HEADERS: &[(&str, &str)] = &[
+    ("attention.cuh", include_str!("../kernels/attention.cuh")),
+    ("attention_mma.cuh", include_str!("../kernels/attention_mma.cuh")),
     ("common.cuh", include_str!("../kernels/common.cuh")),
+    ("kv_store.cuh", include_str!("../kernels/kv_store.cuh")),
+    ("norm.cuh", include_str!("../kernels/norm.cuh")),
+    ("quantize.cuh", include_str!("../kernels/quantize.cuh")),
     ("kv.cuh", include_str!("../kernels/kv.cuh")),
     ("raw.cuh", include_str!("../kernels/raw.cuh")),
     ("mat_mul_spans.cuh", include_str!("../kernels/mat_mul_spans.cuh")),
@@ -81,10 +91,10 @@ impl Variant {
         OPTIONS.iter().map(|&o| o.to_owned()).chain([arch]).chain(defines).collect()
     }
 
-    /// Names what compiling gives: sources, options and `compiler`.
-    pub fn key(&self, arch: &str, compiler: &str) -> String {
+    /// Names what compiling gives: by the sources and options. Which compiler made it is not a part of it, so that what is kept
+    /// serves where there is none.
+    pub fn key(&self, arch: &str) -> String {
         let mut hash = Fnv::default();
-        hash.add(compiler);
         hash.add(self.source());
         HEADERS.iter().for_each(|(name, text)| {
             hash.add(name);
@@ -100,6 +110,13 @@ pub fn variants() -> Vec<Variant> {
     launch::variants()
 }
 
+/// FNV-1a of 128 bits of some bytes.
+pub(crate) fn checksum(bytes: &[u8]) -> [u8; 16] {
+    let mut hash = Fnv::default();
+    bytes.iter().for_each(|&byte| hash.step(byte));
+    hash.0.to_le_bytes()
+}
+
 /// FNV-1a of 128 bits.
 struct Fnv(u128);
 
@@ -112,9 +129,11 @@ impl Default for Fnv {
 impl Fnv {
     fn add(&mut self, text: &str) {
         // A zero ends a text, so that two of them are not another two.
-        for &byte in text.as_bytes().iter().chain(&[0]) {
-            self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
-        }
+        text.as_bytes().iter().chain(&[0]).for_each(|&byte| self.step(byte));
+    }
+
+    fn step(&mut self, byte: u8) {
+        self.0 = (self.0 ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
     }
 }
 
@@ -137,14 +156,14 @@ mod tests {
     #[test]
     fn keys_tell_apart_what_is_compiled() {
         let plain = Variant::plain("elementwise");
-        let keys: HashSet<String> = [
-            plain.key("sm_80", "13.0"),
-            plain.key("sm_90a", "13.0"),
-            plain.key("sm_90a", "13.1"),
-            plain.clone().with("A", 1).key("sm_90a", "13.0"),
-        ]
-        .into();
-        assert_eq!(keys.len(), 4);
-        assert_eq!(plain.key("sm_80", "13.0"), plain.key("sm_80", "13.0"));
+        let with = plain.clone().with("A", 1);
+        let keys: HashSet<String> = [plain.key("sm_80"), plain.key("sm_90a"), with.key("sm_90a")].into();
+        assert_eq!(keys.len(), 3);
+        assert_eq!(plain.key("sm_80"), plain.key("sm_80"));
+    }
+
+    #[test]
+    fn checksums_are_those_of_the_definition() {
+        assert_eq!(u128::from_le_bytes(checksum(b"a")), 0xd228_cb69_6f1a_8caf_7891_2b70_4e4a_8964);
     }
 }

@@ -10,7 +10,7 @@ const HEADER: usize = 16;
 /// Words of a group in the header.
 const GROUP: usize = 8;
 /// Most rows of a chunk.
-pub(crate) const CHUNK: usize = 8;
+const CHUNK: usize = 16;
 /// Pages of keys that attention sums up together, whatever the length of the sequence: `SPAN` of the kernel.
 pub(crate) const SPAN_PAGES: usize = 1;
 
@@ -27,6 +27,8 @@ mod at {
     /// Number of chunks, then their position; of all rows, then of those whose logits are wanted.
     pub(super) const CHUNKS: usize = 8;
     pub(super) const WANTED: usize = 10;
+    /// Most rows of a chunk; of all rows, then of those whose logits are wanted.
+    pub(super) const CHUNK_ROWS: usize = 12;
 }
 
 /// Positions in a group's words.
@@ -70,6 +72,7 @@ pub(crate) fn words(step: &Step, windows: &[Option<u32>], out: &mut Vec<u32>) {
     for (kind, base, spans) in [(RowKind::Step, at::CHUNKS, 0), (RowKind::Logits, at::WANTED, 1)] {
         let chunks = chunks(step, kind);
         out[base] = word(chunks.len());
+        out[at::CHUNK_ROWS + spans] = word(chunks.iter().map(|c| c.rows).max().unwrap_or(0));
         list(out, base + 1, chunks.iter().flat_map(|c| [c.row, c.at, c.rows].map(word)));
         for (i, &window) in windows.iter().enumerate() {
             let most = chunks.iter().map(|c| spans_of(step, window, c)).max();

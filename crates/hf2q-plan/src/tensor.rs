@@ -78,7 +78,7 @@ pub struct Tensor {
 }
 
 /// Columns `offset .. offset + width` of every row of an activation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct View {
     /// The activation.
     pub tensor: TensorId,

@@ -4,12 +4,12 @@ use hf2q_plan::{Attention, BackendError, CacheId, FormedKeys, NamedOp, PAGE, Pai
 
 use super::kv::{CacheArgs, cache};
 use super::norm::frequencies;
-use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead};
+use super::{Arguments, Call, Cx, Grid, Rows, attention_mma, kind_code, launch_ahead};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
 use crate::sources::Variant;
-use crate::step::{CHUNK, SPAN_PAGES};
+use crate::step::SPAN_PAGES;
 
 const THREADS: usize = 256;
 
@@ -33,31 +33,49 @@ fn variant(queries: usize) -> Variant {
 }
 
 pub(super) fn variants() -> Vec<Variant> {
-    QUERIES.into_iter().map(variant).collect()
+    QUERIES.into_iter().map(variant).chain(attention_mma::variants()).collect()
 }
 
+/// `struct Attention` of the kernels.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Args {
-    sources: [SourceArgs; 2],
+pub(super) struct Args {
+    pub(super) sources: [SourceArgs; 2],
     q: Rows,
     out: Rows,
-    spans: u64,
+    pub(super) spans: u64,
     spans_each: u32,
-    heads: u32,
+    pub(super) heads: u32,
     window: u32,
     scale: f32,
     softcap: f32,
     kind: u32,
-    chunk_rows: u32,
+    pub(super) span: u32,
     keys: KeyArgs,
+}
+
+impl Args {
+    /// Queries that share a KV head.
+    pub(super) fn sharing(&self) -> usize {
+        self.heads as usize / self.sources[0].cache.kv_heads()
+    }
+
+    /// Whether there is no window.
+    pub(super) fn sees_everything(&self) -> bool {
+        self.window == 0
+    }
+
+    /// Components of a head.
+    pub(super) fn head_dim(&self) -> usize {
+        self.sources[0].cache.head_dim()
+    }
 }
 
 /// Where keys and values are read.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct SourceArgs {
-    cache: CacheArgs,
+pub(super) struct SourceArgs {
+    pub(super) cache: CacheArgs,
     group: u32,
     /// Pages that rows read from the second source; 0: there is none.
     pages: u32,
@@ -73,7 +91,7 @@ struct KeyArgs {
     pairs: u32,
     adjacent: u32,
     magnitude: f32,
-    padding: u32,
+    turning: u32,
 }
 
 // SAFETY: the fields are those of the kernel's structure; pages and slots of an accepted step lie in the cache, and
@@ -107,17 +125,15 @@ impl Call for Attend {
         if count == 0 {
             return Ok(());
         }
-        let cache = &self.args.sources[0].cache;
-        let sharing = self.args.heads as usize / cache.kv_heads();
         // Few rows are of as many sequences as likely as not.
-        let wanted = if count <= 4 { sharing } else { QUERIES[QUERIES.len() - 1] };
+        let wanted = if count <= 4 { self.args.sharing() } else { QUERIES[QUERIES.len() - 1] };
         let i = QUERIES.iter().position(|&q| q >= wanted).unwrap_or(QUERIES.len() - 1);
         let split = count <= self.split_rows;
         let mut args = self.args;
         if !split {
             args.spans = 0;
         }
-        let shared = shared(QUERIES[i], cache.head_dim().next_multiple_of(32));
+        let shared = shared(QUERIES[i], self.args.head_dim().next_multiple_of(32));
         let grid = Grid { blocks: [self.blocks, 1, 1], threads: [THREADS, 1, 1], shared };
         launch_ahead(cx, self.functions[i], grid, &args)?;
         if !split {
@@ -147,16 +163,11 @@ pub(crate) fn attention(
         let why = format!("{} is of whole pages, which only recent positions are", description.name);
         return Err(Compiler::unsupported(op, why));
     }
-    let width = head_dim.next_multiple_of(32);
-    let mut functions = Vec::new();
-    for q in QUERIES {
-        functions.push(c.function_with(&variant(q), "attention", shared(q, width))?);
-    }
     let window = c.recording.groups[group].span.most();
     let first = SourceArgs { cache: cache.args, group: small(group)?, pages: 0 };
     let second = o.recent.map(|(id, _)| recent(c, op, id)).transpose()?;
     let spans_each = spans(c.limits.pages[group], window) + usize::from(second.is_some());
-    let row_bytes = o.heads * spans_each * (width + 4) * size_of::<f32>();
+    let row_bytes = o.heads * spans_each * (head_dim.next_multiple_of(32) + 4) * size_of::<f32>();
     let (q, out) = (c.operand(o.q)?, c.operand(o.out)?);
     let room = (SPACE / row_bytes).max(usize::from(row_bytes <= SPACE_OF_ROW));
     let split_rows = room.min(SPLIT_ROWS).min(c.max_rows(q.kind));
@@ -171,13 +182,34 @@ pub(crate) fn attention(
         scale: o.scale,
         softcap: o.softcap.unwrap_or(0.0),
         kind: kind_code(q.kind),
-        chunk_rows: small(CHUNK)?,
+        span: small(SPAN_PAGES)?,
         keys: o.formed_keys.map_or(Ok(KeyArgs::default()), |k| formed_keys(c, &k))?,
     };
+    let prepared = Prepared { args, rows: q.kind, split_rows };
+    if let Some(shape) = attention_mma::Shape::of(&description, o, c.device.info.capability) {
+        return attention_mma::prepare(c, shape, prepared);
+    }
+    single(c, prepared)
+}
+
+/// What all kernels are given.
+pub(super) struct Prepared {
+    pub(super) args: Args,
+    pub(super) rows: RowKind,
+    /// Rows up to which there is room for partial results.
+    pub(super) split_rows: usize,
+}
+
+/// Prepares the kernel of single precision.
+fn single(c: &mut Compiler<'_>, p: Prepared) -> Result<Box<dyn Call>, BackendError> {
+    let width = p.args.head_dim().next_multiple_of(32);
+    let functions = QUERIES.map(|q| c.function_with(&variant(q), "attention", shared(q, width)));
+    let [few, some, many] = functions;
+    let functions = [few?, some?, many?];
     let join = c.function(&variant(QUERIES[0]), "join")?;
-    let functions = functions.try_into().unwrap_or_else(|_| unreachable!("one for each of QUERIES"));
     let blocks = 3 * c.device.info.multiprocessors as usize;
-    Ok(Box::new(Attend { functions, join, args, rows: q.kind, split_rows, blocks }))
+    let Prepared { args, rows, split_rows } = p;
+    Ok(Box::new(Attend { functions, join, args, rows, split_rows, blocks }))
 }
 
 /// The cache in which rows find the pages up to their own.
@@ -210,7 +242,7 @@ fn formed_keys(c: &mut Compiler<'_>, keys: &FormedKeys) -> Result<KeyArgs, Backe
         pairs: small(frequencies.len())?,
         adjacent: u32::from(keys.rope.pairing == Pairing::Adjacent),
         magnitude: keys.rope.magnitude,
-        padding: 0,
+        turning: small(keys.pairs)?,
     })
 }
 

@@ -56,6 +56,10 @@ impl CacheArgs {
     pub(crate) fn head_dim(&self) -> usize {
         self.head_dim as usize
     }
+
+    pub(crate) fn stores_keys(&self) -> bool {
+        self.keys.words != 0
+    }
 }
 
 /// A cache on the device.
@@ -153,9 +157,10 @@ pub(crate) fn cache(c: &mut Compiler<'_>, id: CacheId) -> Result<DeviceCache, Ba
     Ok(found)
 }
 
+/// `struct KvStore` of the kernels.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct StoreArgs {
+pub(super) struct StoreArgs {
     cache: CacheArgs,
     k: Rows,
     v: Rows,
@@ -167,6 +172,12 @@ struct StoreArgs {
 #[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
 unsafe impl Arguments for StoreArgs {}
 
+impl StoreArgs {
+    pub(super) fn cache(&self) -> &CacheArgs {
+        &self.cache
+    }
+}
+
 struct Store {
     function: Function,
     args: StoreArgs,
@@ -175,19 +186,22 @@ struct Store {
 impl Call for Store {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let cache = &self.args.cache;
-        let sides = if cache.keys.words == 0 { 1 } else { 2 };
+        let sides = if cache.stores_keys() { 2 } else { 1 };
         let blocks = [cx.count(RowKind::Step), cache.kv_heads as usize, sides];
         launch_ahead(cx, self.function, Grid::new(blocks, THREADS), &self.args)
     }
 }
 
-pub(crate) fn kv_store(c: &mut Compiler<'_>, o: &KvStore) -> Result<Box<dyn Call>, BackendError> {
-    let function = c.function(&variant(), "kv_store")?;
+pub(super) fn store_args(c: &mut Compiler<'_>, o: &KvStore) -> Result<StoreArgs, BackendError> {
     let cache = cache(c, o.cache)?;
     let v = c.operand(o.v)?;
     let k = o.k.map_or(Ok(v), |k| c.operand(k))?;
-    let args =
-        StoreArgs { cache: cache.args, k: k.rows, v: v.rows, group: small(cache.group.index())?, padding: 0 };
+    Ok(StoreArgs { cache: cache.args, k: k.rows, v: v.rows, group: small(cache.group.index())?, padding: 0 })
+}
+
+pub(crate) fn kv_store(c: &mut Compiler<'_>, o: &KvStore) -> Result<Box<dyn Call>, BackendError> {
+    let function = c.function(&variant(), "kv_store")?;
+    let args = store_args(c, o)?;
     Ok(Box::new(Store { function, args }))
 }
 

@@ -335,7 +335,7 @@ pub(crate) fn expert_mat_mul(
     if layout.is_none() && !mat_mul_float::multiplies(w.ty) {
         return Err(unsupported(op, w.ty));
     }
-    let choice = Choice::prepare(c, (op, o), layout.is_none())?;
+    let choice = Choice::prepare(c, o, layout.is_none())?;
     match layout {
         Some(layout) => multiply(c, layout, (o.weight, o.x, o.out), Some(choice)),
         None => mat_mul_float::prepare(c, op, (o.weight, o.x, o.out), Some(choice)),

@@ -1,6 +1,6 @@
 //! Which entries (choices of rows) are multiplied together with one expert's matrix.
 
-use hf2q_plan::{BackendError, ExpertInput, ExpertMatMul, NamedOp, Op, Recording, RowKind, View};
+use hf2q_plan::{BackendError, ExpertInput, ExpertMatMul, RowKind};
 
 use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch};
 use crate::compile::{Compiler, small};
@@ -50,22 +50,15 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// The choices of an operation; they are listed before the wave unless that has been done.
-    ///
-    /// # Errors
-    /// If they may be of more experts than there are, which kernels do not look at.
+    /// The choices of an operation; they are listed before the wave unless that has been done. They are of the experts that
+    /// there are, as the plan's check requires: kernels do not look.
     pub(super) fn prepare(
         c: &mut Compiler<'_>,
-        (op, o): (&NamedOp, &ExpertMatMul),
+        o: &ExpertMatMul,
         float: bool,
     ) -> Result<Self, BackendError> {
         let operand = c.operand(o.experts)?;
         let count = c.recording.weight(o.weight).experts;
-        if !are_chosen_of(c.recording, o.experts, count) {
-            let name = &c.recording.tensors[o.experts.tensor.index()].name;
-            let why = format!("{name} must be written by one router of {count} experts, and nothing else");
-            return Err(Compiler::unsupported(op, why));
-        }
         let mut choice = Self { experts: operand.rows, input: o.input, list: 0, count, float };
         let key = (o.experts, float);
         if let Some(at) = c.quantized.lists.find(&key) {
@@ -132,15 +125,6 @@ impl Choice {
     }
 }
 
-/// Whether a router of `count` experts writes these choices, and nothing else writes to them.
-fn are_chosen_of(recording: &Recording, experts: View, count: usize) -> bool {
-    let writes = |op: &&NamedOp| op.op.access().writes.contains(&experts.tensor);
-    let is_router =
-        |op: &NamedOp| matches!(&op.op, Op::Route(r) if r.experts == experts && r.logits.width == count);
-    let mut writers = recording.ops.iter().filter(writes);
-    writers.next().is_some_and(is_router) && writers.next().is_none()
-}
-
 /// `Lists` of the kernel.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -166,6 +150,10 @@ struct List {
 }
 
 impl Call for List {
+    fn preparation(&self) -> &'static str {
+        "list"
+    }
+
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let rows = cx.count(self.kind);
         let grouping = self.choice.grouping(rows);
@@ -177,31 +165,5 @@ impl Call for List {
         let args = Args { most, width: word(grouping.width()), ..self.args };
         let shared = 2 * self.choice.count * size_of::<u32>();
         launch(cx, self.function, Grid { blocks: [1, 1, 1], threads: [1024, 1, 1], shared }, &args)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use hf2q_model::{RecordOptions, toy};
-    use hf2q_plan::KvFormat;
-
-    use super::*;
-
-    #[test]
-    fn choices_are_those_of_the_router() {
-        let mut products = 0;
-        for (name, model) in toy::all(2) {
-            let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
-            for op in &recording.ops {
-                let Op::ExpertMatMul(o) = &op.op else { continue };
-                let count = recording.weight(o.weight).experts;
-                assert!(are_chosen_of(&recording, o.experts, count), "{name}");
-                assert!(!are_chosen_of(&recording, o.experts, count - 1), "{name}: choices beyond the last");
-                let some = o.experts.columns(0, o.experts.width - 1);
-                assert!(!are_chosen_of(&recording, some, count), "{name}: of another width");
-                products += 1;
-            }
-        }
-        assert!(products > 0);
     }
 }

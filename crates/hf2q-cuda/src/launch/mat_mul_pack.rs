@@ -113,6 +113,11 @@ pub(super) fn packed(c: &mut Compiler<'_>, id: TensorId, layout: &Layout) -> Res
     };
     let function = c.function(&variant(layout), "pack_weights")?;
     let data = c.allocate(&name, total.saturating_add(AHEAD))?;
+    let packed = Packed { data, matrix_bytes: matrix as u64 };
+    c.quantized.packed.push((id, packed));
+    if c.counts_only() {
+        return Ok(packed);
+    }
     let temporary = match c.uploaded(id) {
         Some(_) => None,
         None => {
@@ -127,8 +132,6 @@ pub(super) fn packed(c: &mut Compiler<'_>, id: TensorId, layout: &Layout) -> Res
     launch(&cx, function, Grid::new(blocks, STEP), &args)?;
     // The bytes of the file are needed no more.
     c.device.wait("packing weights")?;
-    let packed = Packed { data, matrix_bytes: matrix as u64 };
-    c.quantized.packed.push((id, packed));
     Ok(packed)
 }
 

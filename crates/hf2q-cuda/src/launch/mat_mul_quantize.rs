@@ -1,6 +1,6 @@
 //! Activations as signed bytes, quantized once for all products of a wave.
 
-use hf2q_plan::{BackendError, RowKind, View};
+use hf2q_plan::{Activation, BackendError, Glu, RowKind, View};
 
 use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead};
 use crate::compile::{Compiler, small};
@@ -37,7 +37,7 @@ impl<K> Default for Slots<K> {
 }
 
 /// Pieces that are kept for waves to come before one is overwritten.
-const KEPT: usize = 3;
+const KEPT: usize = 6;
 
 impl<K: PartialEq> Slots<K> {
     /// Ends a wave, after which what `stale` names holds no more.
@@ -74,12 +74,15 @@ impl<K: PartialEq> Slots<K> {
     }
 }
 
-/// Quantized rows on the device.
+/// Quantized rows on the device: `struct Coded` of the kernels.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Activations {
+#[repr(C)]
+pub(super) struct Coded {
     pub(super) codes: u64,
     /// Four floats for each 32 codes.
     pub(super) groups: u64,
+    n_in: u32,
+    n_pad: u32,
 }
 
 /// `Quantize` of the kernel.
@@ -87,12 +90,12 @@ pub(super) struct Activations {
 #[repr(C)]
 struct Args {
     x: Rows,
-    codes: u64,
-    groups: u64,
+    up: Rows,
+    to: Coded,
     kind: u32,
     parts: u32,
-    n_in: u32,
-    n_pad: u32,
+    apart: u32,
+    padding: u32,
 }
 
 // SAFETY: the fields are those of the kernel's structure; rows lie in the arena, and codes and groups have been allocated
@@ -107,24 +110,36 @@ struct Quantize {
 }
 
 impl Call for Quantize {
+    fn preparation(&self) -> &'static str {
+        "quantize"
+    }
+
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let rows = cx.count(self.kind) * self.args.parts as usize;
-        let blocks = [rows, (self.args.n_pad as usize).div_ceil(BLOCK), 1];
+        let blocks = [rows, (self.args.to.n_pad as usize).div_ceil(BLOCK), 1];
         launch_ahead(cx, self.function, Grid::new(blocks, BLOCK / 4), &self.args)
     }
 }
 
-/// An activation whose rows are `parts` quantized rows each; it is quantized before the wave unless that has been done.
-pub(super) fn quantized(c: &mut Compiler<'_>, x: View, parts: usize) -> Result<Activations, BackendError> {
-    let operand = c.operand(x)?;
+/// Where rows are quantized to.
+pub(super) struct Place {
+    pub(super) coded: Coded,
+    /// Whether they have been.
+    pub(super) done: bool,
+}
+
+/// Where an activation is quantized to whose rows are `parts` quantized rows each. The caller sees to it that it is.
+pub(super) fn place(c: &mut Compiler<'_>, x: View, parts: usize) -> Result<Place, BackendError> {
+    let kind = c.operand(x)?.kind;
     let n_in = x.width / parts;
     let n_pad = n_in.next_multiple_of(256);
-    let rows = c.max_rows(operand.kind) * parts;
+    let rows = c.max_rows(kind) * parts;
     // A byte a code, and 16 bytes for each 32.
     let (codes_len, bytes) = (rows * n_pad, rows * n_pad + rows * n_pad / 2);
-    let placed = |at: u64| Activations { codes: at, groups: at + codes_len as u64 };
+    let (n_in, n_pad) = (small(n_in)?, small(n_pad)?);
+    let placed = |at: u64| Coded { codes: at, groups: at + codes_len as u64, n_in, n_pad };
     if let Some(at) = c.quantized.activations.find(&(x, parts)) {
-        return Ok(placed(at));
+        return Ok(Place { coded: placed(at), done: true });
     }
     let at = match c.quantized.activations.reuse((x, parts), bytes) {
         Some(at) => at,
@@ -134,13 +149,47 @@ pub(super) fn quantized(c: &mut Compiler<'_>, x: View, parts: usize) -> Result<A
             at
         }
     };
-    let found = placed(at);
-    let (codes, groups) = (found.codes, found.groups);
-    let (parts, n_in, n_pad) = (small(parts)?, small(n_in)?, small(n_pad)?);
-    let args = Args { x: operand.rows, codes, groups, kind: kind_code(operand.kind), parts, n_in, n_pad };
+    Ok(Place { coded: placed(at), done: false })
+}
+
+/// Quantizes what an operation has written, or `None` where that has been done.
+pub(super) fn quantize(
+    c: &mut Compiler<'_>,
+    x: View,
+    parts: usize,
+) -> Result<(Coded, Option<Box<dyn Call>>), BackendError> {
+    let Place { coded, done } = place(c, x, parts)?;
+    if done {
+        return Ok((coded, None));
+    }
+    let operand = c.operand(x)?;
+    let (kind, rows) = (kind_code(operand.kind), operand.rows);
+    let args = Args { x: rows, up: rows, to: coded, kind, parts: small(parts)?, apart: 0, padding: 0 };
     let function = c.function(&variant(), "quantize_rows")?;
-    c.before(Box::new(Quantize { function, args, kind: operand.kind }));
-    Ok(found)
+    Ok((coded, Some(Box::new(Quantize { function, args, kind: operand.kind }))))
+}
+
+/// An activation whose rows are `parts` quantized rows each; it is quantized before the wave unless that has been done.
+pub(super) fn quantized(c: &mut Compiler<'_>, x: View, parts: usize) -> Result<Coded, BackendError> {
+    let (coded, call) = quantize(c, x, parts)?;
+    if let Some(call) = call {
+        c.before(call);
+    }
+    Ok(coded)
+}
+
+/// Prepares gated units of which only quantized values are kept, `parts` quantized rows for each row.
+pub(crate) fn gated(c: &mut Compiler<'_>, o: &Glu, parts: usize) -> Result<Box<dyn Call>, BackendError> {
+    let entry = match o.act {
+        Activation::GeluTanh => "quantize_gelu",
+        Activation::Silu => "quantize_silu",
+    };
+    let (gate, up) = (c.operand(o.gate)?, c.operand(o.up)?);
+    let to = place(c, o.out, parts)?.coded;
+    let (kind, apart) = (kind_code(gate.kind), small(o.stride)?);
+    let args = Args { x: gate.rows, up: up.rows, to, kind, parts: small(parts)?, apart, padding: 0 };
+    let function = c.function(&variant(), entry)?;
+    Ok(Box::new(Quantize { function, args, kind: gate.kind }))
 }
 
 #[cfg(test)]
@@ -150,17 +199,17 @@ mod tests {
     #[test]
     fn a_piece_is_not_overwritten_in_the_wave_that_reads_it() {
         let mut slots = Slots::default();
-        for key in 0..4 {
+        for key in 0..KEPT + 1 {
             assert_eq!(slots.reuse(key, 10), None);
-            slots.add(key, 100 + key, 10);
+            slots.add(key, 100 + key as u64, 10);
         }
         slots.end_wave(|&key| key == 3);
         assert_eq!(slots.find(&3), None);
         assert_eq!(slots.find(&0), Some(100));
-        assert_eq!(slots.reuse(7, 11), None, "too large for any");
-        let taken: Vec<_> = (7..10).map(|key| slots.reuse(key, 10)).collect();
-        assert_eq!(taken, [Some(101), Some(102), Some(103)]);
-        assert_eq!(slots.reuse(11, 10), None, "all are in use");
+        assert_eq!(slots.reuse(50, 11), None, "too large for any");
+        let taken: Vec<_> = (50..50 + KEPT).map(|key| slots.reuse(key, 10)).collect();
+        assert_eq!(taken, (0..KEPT as u64).map(|i| Some(101 + i)).collect::<Vec<_>>());
+        assert_eq!(slots.reuse(70, 10), None, "all are in use");
         assert_eq!(slots.find(&1), None);
     }
 }

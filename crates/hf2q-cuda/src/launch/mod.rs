@@ -3,15 +3,19 @@
 //! Every kernel takes the address of the step's numbers first ([`crate::step`]) and its structure of arguments second.
 
 pub(crate) mod attention;
+mod attention_mma;
 pub(crate) mod elementwise;
+pub(crate) mod heads;
 pub(crate) mod kv;
 pub(crate) mod mat_mul;
 mod mat_mul_experts;
 mod mat_mul_float;
 mod mat_mul_pack;
-mod mat_mul_quantize;
+pub(crate) mod mat_mul_quantize;
+pub(crate) mod measure;
 pub(crate) mod norm;
 pub(crate) mod route;
+pub(crate) mod row_program;
 pub(crate) mod rows;
 
 use std::ffi::c_void;
@@ -31,10 +35,13 @@ pub(crate) fn variants() -> Vec<Variant> {
     [
         attention::variants(),
         elementwise::variants(),
+        heads::variants(),
         kv::variants(),
         mat_mul::variants(),
+        measure::variants(),
         norm::variants(),
         route::variants(),
+        row_program::variants(),
         rows::variants(),
     ]
     .concat()
@@ -74,6 +81,11 @@ impl Cx<'_> {
 pub(crate) trait Call: Send {
     /// Queues its launches. The grid follows from `cx` alone; rows beyond those of the step are skipped by kernels.
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError>;
+
+    /// What it is called in a profile where it is no operation but prepares some.
+    fn preparation(&self) -> &'static str {
+        "prepare"
+    }
 }
 
 /// Rows of an activation as kernels see them: `struct Rows` of `common.cuh`.

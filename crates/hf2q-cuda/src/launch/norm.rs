@@ -4,7 +4,7 @@ use hf2q_plan::{
     BackendError, NormAdd, NormRope, Pairing, RmsNorm, Rope, RopeParams, RowKind, TensorId, View,
 };
 
-use super::{Arguments, Call, Cx, Grid, MAX_Y, Operand, Rows, kind_code, launch_ahead};
+use super::{Arguments, Call, Cx, Grid, MAX_Y, Rows, kind_code, launch_ahead};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -19,7 +19,7 @@ pub(super) fn variants() -> Vec<Variant> {
 }
 
 /// Threads for a group of `width` columns: a part of the order of additions, so never of anything else.
-fn threads(width: usize) -> usize {
+pub(super) fn threads(width: usize) -> usize {
     match width {
         0..=256 => 32,
         257..=512 => 64,
@@ -29,9 +29,10 @@ fn threads(width: usize) -> usize {
     }
 }
 
+/// `struct Norm` of the kernels.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Args {
+pub(super) struct Norm {
     x: Rows,
     residual: Rows,
     out: Rows,
@@ -48,15 +49,15 @@ struct Args {
 // SAFETY: the fields are those of the kernel's structure; rows lie in the arena, and the table of angles has a row for
 // each of a step, both sized for the program's limits.
 #[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
-unsafe impl Arguments for Args {}
+unsafe impl Arguments for Norm {}
 
-struct Norm {
+struct Normalize {
     function: Function,
-    args: Args,
+    args: Norm,
     rows: RowKind,
 }
 
-impl Call for Norm {
+impl Call for Normalize {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let groups = (self.args.x.width / self.args.group) as usize;
         let blocks = [groups * cx.count(self.rows), 1, 1];
@@ -65,19 +66,16 @@ impl Call for Norm {
 }
 
 /// What all of them have.
-fn norm(
+pub(super) fn args(
     c: &mut Compiler<'_>,
-    entry: &str,
-    (x, out, residual): (View, View, Option<View>),
+    (x, out): (View, View),
     (weight, group, eps): (Option<TensorId>, usize, f32),
     turn: Option<&RopeParams>,
-) -> Result<Box<dyn Call>, BackendError> {
-    let function = c.function(&variant(), entry)?;
+) -> Result<Norm, BackendError> {
     let (x, out) = (c.operand(x)?, c.operand(out)?);
-    let residual: Operand = residual.map_or(Ok(x), |r| c.operand(r))?;
-    let args = Args {
+    Ok(Norm {
         x: x.rows,
-        residual: residual.rows,
+        residual: x.rows,
         out: out.rows,
         weight: weight.map(|id| c.weight(id)).transpose()?.map_or(0, |w| w.data),
         group: small(group)?,
@@ -87,8 +85,22 @@ fn norm(
         adjacent: u32::from(turn.is_some_and(|t| t.pairing == Pairing::Adjacent)),
         padding: 0,
         angles: turn.map_or(Ok(0), |t| angles(c, t))?,
-    };
-    Ok(Box::new(Norm { function, args, rows: x.kind }))
+    })
+}
+
+fn norm(
+    c: &mut Compiler<'_>,
+    entry: &str,
+    (x, out, residual): (View, View, Option<View>),
+    of_group: (Option<TensorId>, usize, f32),
+    turn: Option<&RopeParams>,
+) -> Result<Box<dyn Call>, BackendError> {
+    let function = c.function(&variant(), entry)?;
+    let mut args = args(c, (x, out), of_group, turn)?;
+    if let Some(residual) = residual {
+        args.residual = c.operand(residual)?.rows;
+    }
+    Ok(Box::new(Normalize { function, args, rows: c.operand(x)?.kind }))
 }
 
 pub(crate) fn rms_norm(c: &mut Compiler<'_>, o: &RmsNorm) -> Result<Box<dyn Call>, BackendError> {
@@ -131,6 +143,10 @@ struct Angles {
 const PAIRS: usize = 128;
 
 impl Call for Angles {
+    fn preparation(&self) -> &'static str {
+        "angles"
+    }
+
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let blocks = [(self.args.pairs as usize).div_ceil(PAIRS), cx.rows.min(MAX_Y), 1];
         launch_ahead(cx, self.function, Grid::new(blocks, PAIRS), &self.args)

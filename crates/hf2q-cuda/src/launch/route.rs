@@ -11,15 +11,18 @@ use crate::sources::Variant;
 /// Rows of a block, one for each warp.
 const WARPS: usize = 4;
 
-/// Most experts: a lane notes which of its own are taken in the bits of a word.
+/// Most experts: those that the lanes of a warp hold.
 const EXPERTS: usize = 32 * 32;
 
-fn variant() -> Variant {
-    Variant::plain("route")
+/// Experts of a lane, in every variant.
+const EACH: [usize; 3] = [4, 8, 32];
+
+fn variant(each: usize) -> Variant {
+    Variant::plain("route").with("EACH", u32::try_from(each).expect("a small number"))
 }
 
 pub(super) fn variants() -> Vec<Variant> {
-    vec![variant()]
+    EACH.into_iter().map(variant).collect()
 }
 
 #[derive(Clone, Copy)]
@@ -55,7 +58,8 @@ pub(crate) fn route(c: &mut Compiler<'_>, op: &NamedOp, o: &Route) -> Result<Box
         let why = format!("{} experts, at most {EXPERTS} can be chosen from", o.logits.width);
         return Err(Compiler::unsupported(op, why));
     }
-    let function = c.function(&variant(), "route")?;
+    let each = EACH.into_iter().find(|each| 32 * each >= o.logits.width).unwrap_or(EXPERTS / 32);
+    let function = c.function(&variant(each), "route")?;
     let (logits, experts, weights) = (c.operand(o.logits)?, c.operand(o.experts)?, c.operand(o.weights)?);
     let args = Args {
         logits: logits.rows,

@@ -26,6 +26,6 @@ fn a_device_that_is_not_there_is_an_error() {
 
 #[test]
 fn a_compiler_that_is_not_there_is_an_error() {
-    let why = Nvrtc::load(Some(Path::new("no/such/libnvrtc.so"))).err().expect("there is no such file");
+    let why = Nvrtc::load(Path::new("no/such/libnvrtc.so")).err().expect("there is no such file");
     assert!(why.contains("no/such/libnvrtc.so"), "{why}");
 }

@@ -1,0 +1,518 @@
+// Attention over keys and values of 16-bit floats with tensor cores.
+//
+// Keys and values of a page are copied to shared memory as they are; queries, exponentials and keys that are formed of
+// values are split into two halves. A warp scores 16 keys (A) with queries (B), adds up WIDTH / 8 components of values
+// (A) weighted by exponentials (B). Accumulators: even steps of 16 components, odd steps, and low halves, added in this order.
+//
+// WIDTH: components of a head. FORMED: keys are formed of values. A formed key's components that turn come first, in a
+// tile of their own; of the others, weights are multiplied into the queries, and values are the keys.
+#include "attention.cuh"
+#include "attention_mma.cuh"
+
+enum : int {
+    THREADS = 256,
+    CHUNKS = WIDTH / 8,                  // 16 bytes each
+    PITCH = WIDTH + 8,                   // of a value or a query: neighbours lie in different banks
+    SCORES = PAGE + 4,                   // floats of a query's scores, then halves of its exponentials
+    SETS = QUERIES / 8,
+    SLICES = WIDTH >= 128 ? 8 : WIDTH / 16,  // warps that add up values
+    OWN = WIDTH / 16 / SLICES,           // 16 components each of a warp
+    STAGES = FORMED && QUERIES == 8 ? 2 : 1, // tiles of values
+    TURNING = WIDTH / 4,                 // most components of a formed key that turn
+};
+
+// Exponentials are multiplied with it, so that their low halves are normal numbers; totals are, too.
+#define LARGE 16384.0f
+
+struct Shared {
+    u16 *keys;    // [chunk][PAGE][8]; FORMED: components that turn, high halves, then low ones
+    u16 *values;  // [STAGES][PAGE][PITCH], chunks in the order of the cache
+    u16 *high, *low;  // [QUERIES][PITCH]: queries, chunks in the order of the scores
+    float *scores;    // [QUERIES][SCORES]
+    float *largest, *total, *all_largest, *all_total, *factor, *scale;
+    float2 *turns;
+    u32 *slots;   // [2][PAGE]
+    u32 *order;   // chunks of values that do not turn
+};
+
+__device__ __forceinline__ Shared share(u8 *memory) {
+    Shared s;
+    s.values = (u16 *)memory;
+    s.keys = s.values + STAGES * PAGE * PITCH;
+    s.high = s.keys + (FORMED ? 2 * TURNING : WIDTH) * PAGE;
+    s.low = s.high + QUERIES * PITCH;
+    s.scores = (float *)(s.low + QUERIES * PITCH);
+    s.largest = s.scores + QUERIES * SCORES;
+    s.total = s.largest + QUERIES;
+    s.all_largest = s.total + QUERIES;
+    s.all_total = s.all_largest + QUERIES;
+    s.factor = s.all_total + QUERIES;
+    s.scale = s.factor + QUERIES;
+    s.turns = (float2 *)(s.scale + QUERIES);
+    s.slots = (u32 *)(s.turns + TURNING / 2);
+    s.order = s.slots + 2 * PAGE;
+    return s;
+}
+
+// First component of chunk `j` of a value as the cache has them.
+__device__ __forceinline__ u32 component_of(u32 j) { return j % (WIDTH / 32) * 32 + j / (WIDTH / 32) * 8; }
+
+// Whether components from `d` on turn.
+__device__ __forceinline__ bool turns(const Attention &args, u32 d) {
+    if (args.adjacent) return d < 2 * args.turning;
+    return d < args.turning || (d >= args.pairs && d < args.pairs + args.turning);
+}
+
+// First component of the `n`th chunk of those that turn.
+__device__ __forceinline__ u32 turning_component(const Attention &args, u32 n) {
+    u32 d = 8 * n;
+    return args.adjacent || d < args.turning ? d : args.pairs + d - args.turning;
+}
+
+// Lists the chunks that do not turn. One thread.
+__device__ __forceinline__ void list_chunks(const Attention &args, const Shared &s) {
+    u32 n = 0;
+    for (u32 j = 0; j < CHUNKS; j++)
+        if (!turns(args, component_of(j))) s.order[n++] = j;
+}
+
+// Chunk `n` of the order of scores: its first component, and whether it turns.
+__device__ __forceinline__ u32 scored_component(const Attention &args, const Shared &s, u32 n) {
+    if (!FORMED) return 8 * n;
+    u32 turning = args.turning / 4;
+    return n < turning ? turning_component(args, n) : component_of(s.order[n - turning]);
+}
+
+// Queries, brought between 2^13 and 2^14 and split. A warp takes a query.
+__device__ __forceinline__ void load_queries(const Attention &args, const Tile &t, const Shared &s) {
+    u32 lane = threadIdx.x % 32;
+    for (u32 query = threadIdx.x / 32; query < QUERIES; query += THREADS / 32) {
+        bool real = query < t.queries();
+        const float *from = args.q.row(t.at + (real ? t.row_of(query) : 0)) + (u64)t.head_of(real ? query : 0) * WIDTH;
+        float x[WIDTH / 32], largest = 0.0f;
+#pragma unroll
+        for (int i = 0; i < WIDTH / 32; i++) {
+            u32 at = lane + 32 * i, d = scored_component(args, s, at / 8) + at % 8;
+            x[i] = real ? from[d] : 0.0f;
+            if (FORMED && args.key_weights && at / 8 >= args.turning / 4) x[i] *= __ldg(args.key_weights + d);
+            largest = fmaxf(largest, fabsf(x[i]));
+        }
+        u32 exponent = __float_as_uint(warp_max(largest)) >> 23;
+        // 2^(13 - e) for a largest of 2^e; what is zero, tiny or no number stays as it is.
+        bool usual = exponent > 40 && exponent < 250;
+        float factor = usual ? __uint_as_float((254u + 13u - exponent) << 23) : 1.0f;
+#pragma unroll
+        for (int i = 0; i < WIDTH / 32; i++) {
+            u32 at = query * PITCH + lane + 32 * i;
+            split(x[i] * factor, s.high[at], s.low[at]);
+        }
+        if (lane == 0) s.scale[query] = usual ? __uint_as_float((exponent - 13u) << 23) : 1.0f;
+    }
+}
+
+// Where the positions of a page lie that one of the queries sees.
+__device__ __forceinline__ void find_slots(const Step &step, const Attention &args, const Tile &t, u32 *slots, u32 page) {
+    if (threadIdx.x >= PAGE) return;
+    u32 group = args.sources[0].group, position = page * PAGE + threadIdx.x, base = step.tree_base(t.row), slot = NO_SLOT;
+    if (position >= t.low && position < t.high) {
+        if (position >= base && base <= step.position(t.row)) {
+            slot = step.at(step.group(group, GROUP_PATHS_AT) + t.row * step.at(STEP_PATH_LEN) + position - base);
+        } else {
+            u32 tables = step.group(group, GROUP_TABLES_AT), pages = step.group(group, GROUP_PAGES);
+            slot = step.at(tables + step.sequence(t.row) * pages + page) * PAGE + threadIdx.x;
+        }
+    }
+    slots[threadIdx.x] = slot;
+}
+
+__device__ __forceinline__ void fetch_keys(const Attention &args, const Tile &t, const Shared &s, const u32 *slots) {
+    const Cache &cache = args.sources[0].cache;
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < PAGE * CHUNKS; i += THREADS) {
+        u32 slot = slots[i % PAGE];
+        bool real = slot != NO_SLOT;
+        const u32 *block = cache.block_of_keys(real ? slot / PAGE : 0, t.kv_head);
+        copy16(s.keys + 8 * i, block + (i / PAGE * PAGE + slot % PAGE) * 4, real);
+    }
+}
+
+// Values of positions `low` to `high` of a page; zeros for all others.
+__device__ __forceinline__ void fetch_values(const Attention &args, const Tile &t, u16 *values, const u32 *slots, u32 low, u32 high) {
+    const Cache &cache = args.sources[0].cache;
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < PAGE * CHUNKS; i += THREADS) {
+        u32 p = i / CHUNKS, j = i % CHUNKS, slot = slots[p];
+        bool real = slot != NO_SLOT && p >= low && p < high;
+        const u32 *block = cache.block_of_values(real ? slot / PAGE : 0, t.kv_head);
+        copy16(values + p * PITCH + 8 * j, block + (slot % PAGE * CHUNKS + j) * 4, real);
+    }
+}
+
+#if FORMED
+// Cosines and sines of the pairs at the start of a page, in halves of a turn between -1 and 1.
+__device__ __forceinline__ void turn_page(const Attention &args, const Shared &s, u32 page) {
+    if (threadIdx.x >= args.turning) return;
+    double turns = (double)(page * PAGE) * args.frequencies[threadIdx.x] * 0.31830988618379067;
+    float n, c;
+    sincospif((float)(turns - 2.0 * rint(turns * 0.5)), &n, &c);
+    s.turns[threadIdx.x] = make_float2(c, n);
+}
+
+// Component `d` of a value, weighted as keys are.
+__device__ __forceinline__ float key_component(const Attention &args, const u16 *value, u32 d) {
+    u32 chunk = d % 32 / 8 * (WIDTH / 32) + d / 32;
+    float x = half_to_float(value[8 * chunk + d % 8]);
+    return args.key_weights ? x * __ldg(args.key_weights + d) : x;
+}
+
+__device__ __forceinline__ void store_key(const Shared &s, u32 p, u32 at, float x) {
+    u16 *to = s.keys + (at / 8 * PAGE + p) * 8 + at % 8;
+    split(x, to[0], to[TURNING * PAGE]);
+}
+
+// Forms what turns of a page's keys.
+__device__ __forceinline__ void form_keys(const Attention &args, const Shared &s, const u16 *values) {
+    u32 turning = args.turning;
+    for (u32 i = threadIdx.x; i < PAGE * turning; i += THREADS) {
+        u32 p = i / turning, pair = i % turning;
+        float2 page = s.turns[pair], offset = __ldg(args.offsets + p * args.pairs + pair);
+        float c = __fmaf_rn(page.x, offset.x, -(page.y * offset.y)), n = __fmaf_rn(page.y, offset.x, page.x * offset.y);
+        u32 first = args.adjacent ? 2 * pair : pair, second = args.adjacent ? 2 * pair + 1 : pair + args.pairs;
+        float a = key_component(args, values + p * PITCH, first), b = key_component(args, values + p * PITCH, second);
+        store_key(s, p, first, a * c - b * n);
+        store_key(s, p, args.adjacent ? second : turning + pair, a * n + b * c);
+    }
+}
+#endif
+
+// Adds the product of 16 keys and 8 queries over two chunks. LOW: keys have low halves, too.
+template <int N, bool LOW> __device__ __forceinline__ void score_step(float (&sums)[3][4], u32 keys, u32 queries) {
+    u32 a[4], b[4];
+    load4(a, keys);
+    load4(b, queries);
+    multiply(sums[N], a, b[0], b[1]);
+    multiply(sums[2], a, b[2], b[3]);
+    if constexpr (LOW) {
+        load4(a, keys + TURNING * PAGE * 2);
+        multiply(sums[2], a, b[0], b[1]);
+    }
+}
+
+// Scores of a page, unscaled.
+__device__ __forceinline__ void scores(const Attention &args, const Shared &s, const u16 *values) {
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, matrix = lane / 8;
+    u32 key = warp % 4 * 16 + matrix % 2 * 8 + lane % 8;
+    u32 turning = FORMED ? args.turning / 4 : 0;
+    constexpr int EACH = (SETS + 1) / 2;
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        u32 set = warp / 4 * EACH + e;
+        if (set >= SETS) break;
+        float sums[3][4];
+#pragma unroll
+        for (int i = 0; i < 12; i++) sums[i / 4][i % 4] = 0.0f;
+        // Matrices of queries: two chunks of high halves, two of low ones.
+        u32 queries = shared_address((matrix / 2 ? s.low : s.high) + (8 * set + lane % 8) * PITCH + matrix % 2 * 8);
+        u32 keys = shared_address(s.keys + (matrix / 2 * PAGE + key) * 8);
+        u32 formed = FORMED ? turning : CHUNKS;
+#pragma unroll 4
+        for (u32 n = 0; n < formed; n += 4) {
+            score_step<0, FORMED>(sums, keys + n * PAGE * 16, queries + n * 16);
+            if (n + 2 < formed) score_step<1, FORMED>(sums, keys + (n + 2) * PAGE * 16, queries + (n + 2) * 16);
+        }
+        if (FORMED) {
+            u32 from = shared_address(values + key * PITCH);
+            const u32 *order = s.order + matrix / 2 - turning;
+#pragma unroll 4
+            for (u32 n = turning; n < CHUNKS; n += 4) {
+                score_step<0, false>(sums, from + order[n] * 16, queries + n * 16);
+                if (n + 2 < CHUNKS) score_step<1, false>(sums, from + order[n + 2] * 16, queries + (n + 2) * 16);
+            }
+        }
+        u32 at = warp % 4 * 16 + lane / 4, query = 8 * set + lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            s.scores[(query + i % 2) * SCORES + at + i / 2 * 8] = sums[0][i] + sums[1][i] + sums[2][i];
+    }
+}
+
+// Scores become exponentials, and the span's sums move to the new maximum. A warp takes a query.
+__device__ __forceinline__ void softmax(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 page) {
+    u32 lane = threadIdx.x % 32;
+    for (u32 query = threadIdx.x / 32; query < QUERIES; query += THREADS / 32) {
+        bool real = query < t.queries();
+        u32 position = real ? step.position(t.row + t.row_of(query)) : 0, low = first_seen(position, args.window);
+        float x[2], before = s.largest[query], largest = before, *row = s.scores + query * SCORES;
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            u32 at = page * PAGE + lane + 32 * j;
+            float sum = row[lane + 32 * j] * s.scale[query] * args.scale;
+            if (args.softcap != 0.0f) sum = soft_cap_of(sum, args.softcap);
+            x[j] = real && at >= low && at <= position ? sum : -INFINITE;
+            largest = fmaxf(largest, x[j]);
+        }
+        largest = warp_max(largest);
+        float total = 0.0f;
+        u16 *high = (u16 *)row, *rest = high + PAGE;
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            // A score that is no number stays none, also where no other is larger than nothing.
+            float p = x[j] == -INFINITE ? 0.0f : exp_of(x[j] - largest) * LARGE;
+            split(p, high[lane + 32 * j], rest[lane + 32 * j]);
+            total += p;
+        }
+        total = warp_sum(total);
+        float factor = largest == -INFINITE ? 1.0f : exp_of(before - largest);
+        if (lane == 0) {
+            s.factor[query] = factor;
+            s.largest[query] = largest;
+            s.total[query] = __fmaf_rn(s.total[query], factor, total);
+        }
+    }
+}
+
+typedef float Sums[OWN][SETS][4];
+
+// Adds the weighted values of a page to sums that are at its maximum already. ONE: of queries `first` to `end` only.
+template <bool ONE>
+__device__ __forceinline__ void add_values(const Shared &s, const u16 *values, Sums &sums, u32 first, u32 end) {
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, matrix = lane / 8;
+    if (warp >= SLICES) return;
+#pragma unroll(ONE ? 1 : 2)
+    for (int k = 0; k < PAGE / 16; k++) {
+        u32 a[OWN][4];
+        u32 from = shared_address(values + (16 * k + matrix / 2 * 8 + lane % 8) * PITCH + warp * OWN * 16 + matrix % 2 * 8);
+#pragma unroll
+        for (int o = 0; o < OWN; o++) load4_turned(a[o], from + o * 32);
+#pragma unroll
+        for (int n = 0; n < SETS; n++) {
+            u32 b[4];
+            load4(b, shared_address(s.scores + (8 * n + lane % 8) * SCORES) + 32 * k + matrix / 2 * 2 * PAGE + matrix % 2 * 16);
+#pragma unroll
+            for (int o = 0; o < OWN; o++) {
+                float own[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) own[i] = sums[o][n][i];
+                multiply(own, a[o], b[0], b[1]);
+                multiply(own, a[o], b[2], b[3]);
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    u32 query = 8 * n + lane % 4 * 2 + i % 2;
+                    if (!ONE || (query >= first && query < end)) sums[o][n][i] = own[i];
+                }
+            }
+        }
+    }
+}
+
+// Whether one of a page's values is no number.
+__device__ __forceinline__ bool has_other(const u16 *values) {
+    bool other = false;
+    for (u32 i = threadIdx.x; i < PAGE * WIDTH; i += THREADS)
+        other |= (values[i / WIDTH * PITCH + i % WIDTH] & 0x7c00) == 0x7c00;
+    return __syncthreads_or(other);
+}
+
+// A page of which rows see different parts, with values that are no numbers: row by row, without what the row does not see.
+__device__ __forceinline__ void add_row_by_row(const Step &step, const Attention &args, const Tile &t, const Shared &s, u16 *values,
+                                               const u32 *slots, u32 page, Sums &sums) {
+    for (u32 r = 0; r < t.rows; r++) {
+        u32 position = step.position(t.row + r), low = first_seen(position, args.window), base = page * PAGE;
+        __syncthreads();
+        wait_for_copies<0>();
+        fetch_values(args, t, values, slots, low > base ? low - base : 0, position + 1 > base ? position + 1 - base : 0);
+        end_copies();
+        wait_for_copies<0>();
+        __syncthreads();
+        add_values<true>(s, values, sums, r * t.heads, (r + 1) * t.heads);
+    }
+}
+
+__device__ __forceinline__ void move_sums(const Shared &s, Sums &sums) {
+    u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < SETS; n++) {
+        float2 factor = *(const float2 *)(s.factor + 8 * n + lane % 4 * 2);
+#pragma unroll
+        for (int o = 0; o < OWN; o++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[o][n][i] *= i % 2 ? factor.y : factor.x;
+    }
+}
+
+// Queues the copies of a page: keys and values are two groups. Its slots are known.
+__device__ __forceinline__ void fetch_formed(const Attention &args, const Tile &t, const Shared &s, u32 page) {
+    fetch_values(args, t, s.values + page % STAGES * PAGE * PITCH, s.slots + page % 2 * PAGE, 0, PAGE);
+    end_copies();
+}
+
+// A page whose copies are queued; those of the next, which is not behind `last`, are queued meanwhile.
+__device__ __forceinline__ void add_page(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 page, u32 last, Sums &sums) {
+    u16 *values = s.values + page % STAGES * PAGE * PITCH;
+    u32 *slots = s.slots + page % 2 * PAGE, *next = s.slots + (page + 1) % 2 * PAGE;
+#if FORMED
+    turn_page(args, s, page);
+#endif
+    if (page < last) find_slots(step, args, t, next, page + 1);
+    if (FORMED && STAGES == 2) {
+        __syncthreads();
+        if (page < last) fetch_formed(args, t, s, page + 1);
+        else end_copies();
+        wait_for_copies<1>();
+    } else if (FORMED) {
+        wait_for_copies<0>();
+    } else {
+        wait_for_copies<1>();
+    }
+    __syncthreads();
+#if FORMED
+    form_keys(args, s, values);
+    __syncthreads();
+#endif
+    scores(args, s, values);
+    __syncthreads();
+    if (!FORMED) {
+        if (page < last) fetch_keys(args, t, s, next);
+        end_copies();
+    }
+    softmax(step, args, t, s, page);
+    if (!FORMED) wait_for_copies<1>();
+    __syncthreads();
+    move_sums(s, sums);
+    if (is_mixed(args, t, page) && has_other(values)) add_row_by_row(step, args, t, s, values, slots, page, sums);
+    else add_values<false>(s, values, sums, 0, 0);
+    __syncthreads();
+    if (STAGES == 1) {
+        if (page < last) fetch_values(args, t, s.values, next, 0, PAGE);
+        end_copies();
+    }
+}
+
+// Queues the copies of the first page.
+__device__ __forceinline__ void begin_pages(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 page) {
+    wait_for_copies<0>();
+    find_slots(step, args, t, s.slots + page % 2 * PAGE, page);
+    __syncthreads();
+    if (!FORMED) {
+        fetch_keys(args, t, s, s.slots + page % 2 * PAGE);
+        end_copies();
+    }
+    fetch_formed(args, t, s, page);
+}
+
+__device__ __forceinline__ void clear(const Shared &s, Sums &sums) {
+    if (threadIdx.x < QUERIES) s.largest[threadIdx.x] = -INFINITE, s.total[threadIdx.x] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < OWN * SETS * 4; i++) sums[i / (SETS * 4)][i / 4 % SETS][i % 4] = 0.0f;
+}
+
+// Whether a query sees nothing of a span. Where a score is no number, the sum of exponentials is none.
+__device__ __forceinline__ bool is_empty(const Shared &s, u32 q) { return s.largest[q] == -INFINITE && s.total[q] == 0.0f; }
+
+// Calls `f` with the query, the component and the sum of all that a thread has.
+template <typename F> __device__ __forceinline__ void each_sum(const Tile &t, Sums &sums, F f) {
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (warp >= SLICES) return;
+#pragma unroll
+    for (int n = 0; n < SETS; n++)
+#pragma unroll
+        for (int o = 0; o < OWN; o++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                u32 query = 8 * n + lane % 4 * 2 + i % 2;
+                if (query < t.queries()) f(query, component_of((warp * OWN + o) * 2 + i / 2) + lane / 4, sums[o][n][i]);
+            }
+}
+
+// Joins a span with those before.
+__device__ __forceinline__ void join_all(const Shared &s, const Sums &sums, Sums &all) {
+    u32 lane = threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < SETS; n++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            u32 q = 8 * n + lane % 4 * 2 + c;
+            if (is_empty(s, q)) continue;
+            float a, b;
+            join_factors(s.all_largest[q], s.largest[q], a, b);
+#pragma unroll
+            for (int o = 0; o < OWN; o++)
+#pragma unroll
+                for (int i = c; i < 4; i += 2) all[o][n][i] = joined(all[o][n][i], a, sums[o][n][i], b);
+        }
+    __syncthreads();
+    u32 q = threadIdx.x;
+    if (q < QUERIES && !is_empty(s, q)) {
+        float a, b;
+        join_factors(s.all_largest[q], s.largest[q], a, b);
+        s.all_total[q] = joined(s.all_total[q], a, s.total[q], b);
+        s.all_largest[q] = fmaxf(s.all_largest[q], s.largest[q]);
+    }
+    __syncthreads();
+}
+
+// All spans of a tile, one after another.
+__device__ __forceinline__ void all_spans(const Step &step, const Attention &args, const Tile &t, const Shared &s) {
+    Sums all, sums;
+    clear(s, all);
+    clear(s, sums);
+    if (threadIdx.x < QUERIES) s.all_largest[threadIdx.x] = -INFINITE, s.all_total[threadIdx.x] = 0.0f;
+    u32 low = t.low / PAGE, last = (t.high - 1) / PAGE;
+    load_queries(args, t, s);
+    begin_pages(step, args, t, s, low);
+#pragma unroll 1
+    for (u32 page = low; page <= last; page++) {
+        add_page(step, args, t, s, page, last, sums);
+        if (page < last && (page + 1) % args.span) continue;
+        join_all(s, sums, all);
+        clear(s, sums);
+    }
+    each_sum(t, all, [&](u32 q, u32 d, float sum) {
+        args.out.row(t.at + t.row_of(q))[(u64)t.head_of(q) * WIDTH + d] = sum * __fdiv_rn(1.0f, s.all_total[q]);
+    });
+}
+
+// Span `k` of a tile, counted from the first that it sees, kept for `join_spans`.
+__device__ __forceinline__ void one_span(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 k) {
+    u32 low = t.low / PAGE, end = (t.high - 1) / PAGE + 1, i = low / args.span + k;
+    u32 first = max(low, i * args.span), last = min(end, (i + 1) * args.span) - 1;
+    if (i * args.span >= end) return;
+    Sums sums;
+    clear(s, sums);
+    load_queries(args, t, s);
+    begin_pages(step, args, t, s, first);
+#pragma unroll 1
+    for (u32 page = first; page <= last; page++) add_page(step, args, t, s, page, last, sums);
+    auto place = [&](u32 q) -> float * {
+        u32 row = t.at + t.row_of(q), seen = first_seen(step.position(t.row + t.row_of(q)), args.window) / PAGE / args.span;
+        if (i < seen || i - seen >= args.spans_each) return nullptr;
+        return args.spans + ((u64)(row * args.heads + t.head_of(q)) * args.spans_each + i - seen) * (WIDTH + 4);
+    };
+    each_sum(t, sums, [&](u32 q, u32 d, float sum) {
+        float *to = place(q);
+        if (to) to[4 + d] = sum;
+    });
+    u32 q = threadIdx.x;
+    float *to = q < t.queries() ? place(q) : nullptr;
+    if (to) to[0] = s.largest[q], to[1] = s.total[q];
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, WIDTH == 512 ? 1 : 2)
+attention_mma(const Step step, const __grid_constant__ Attention args) {
+    begin();
+    extern __shared__ __align__(16) u8 memory[];
+    Shared s = share(memory);
+    u32 tiles = tiles_of(step, args), spans = 1;
+    if (args.spans)
+        spans = step.group(args.sources[0].group, args.kind == ROWS_OF_STEP ? GROUP_SPANS : GROUP_WANTED_SPANS) / args.span + 1;
+    if (FORMED && threadIdx.x == 0) list_chunks(args, s);
+    for (u32 n = blockIdx.x; n < tiles * spans; n += gridDim.x) {
+        Tile t;
+        if (!find(step, args, n % tiles, t)) continue;
+        // What the tile before has left in shared memory is not read any more.
+        __syncthreads();
+        if (args.spans) one_span(step, args, t, s, n / tiles);
+        else all_spans(step, args, t, s);
+    }
+}

@@ -1,0 +1,305 @@
+//! Which operations are launched together where nobody watches a step: a launch has a cost, and what one operation writes
+//! another reads at once.
+//!
+//! Operations keep their order but where moving one touches nothing that others touch in between.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use hf2q_plan::{Access, ExpertInput, NamedOp, Op, Plan, Recording, RowKind, View};
+
+use crate::launch::heads::{self, on_heads};
+use crate::launch::mat_mul;
+use crate::launch::row_program::{self, Wanted};
+
+/// Operations of one launch, by their positions in the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// One, as it is.
+    One(usize),
+    /// Operations on whole rows, in order.
+    Rows(Vec<usize>),
+    /// What is done to queries, keys and values before these are stored, and the storing.
+    Heads { before: [Option<usize>; 3], store: usize },
+    /// Gated units that products read quantized, so many rows for each.
+    Gated(usize, usize),
+    /// Attention whose result products read quantized.
+    Attention(usize),
+}
+
+impl Part {
+    /// Its operations.
+    pub(crate) fn ops(&self) -> Vec<usize> {
+        match self {
+            Self::One(i) | Self::Gated(i, _) | Self::Attention(i) => vec![*i],
+            Self::Rows(ops) => ops.clone(),
+            Self::Heads { before, store } => before.iter().flatten().chain([store]).copied().collect(),
+        }
+    }
+}
+
+/// Parts of a plan, in the order of their launches.
+pub(crate) fn parts(plan: &Plan) -> Vec<Part> {
+    let recording = &plan.recording;
+    let mut fuser = Fuser {
+        recording,
+        access: recording.ops.iter().map(|op| op.op.access()).collect(),
+        parts: Vec::new(),
+        open: None,
+    };
+    for i in 0..recording.ops.len() {
+        fuser.add(i);
+    }
+    fuser.parts
+}
+
+struct Fuser<'a> {
+    recording: &'a Recording,
+    access: Vec<Access>,
+    parts: Vec<Part>,
+    /// Position of the last part of operations on whole rows.
+    open: Option<usize>,
+}
+
+impl Fuser<'_> {
+    fn add(&mut self, i: usize) {
+        let op = &self.recording.ops[i].op;
+        if row_program::rows_of(self.recording, op).is_some() {
+            return self.add_row_operation(i);
+        }
+        let part = match op {
+            Op::KvStore(_) => self.heads(i),
+            Op::Glu(o) => match quantized_rows(self.recording, o.out) {
+                Some(parts) if o.gate.width.is_multiple_of(4) && (o.out.width / parts).is_multiple_of(32) => {
+                    Part::Gated(i, parts)
+                }
+                _ => Part::One(i),
+            },
+            Op::Attention(o)
+                if quantized_rows(self.recording, o.out) == Some(1) && o.out.width.is_multiple_of(256) =>
+            {
+                Part::Attention(i)
+            }
+            _ => Part::One(i),
+        };
+        self.parts.push(part);
+    }
+
+    /// Whether two operations may change places.
+    fn apart(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (&self.access[a], &self.access[b]);
+        let meet = |w: &Access, other: &Access| {
+            w.writes.iter().any(|t| other.reads.contains(t) || other.writes.contains(t))
+        };
+        !meet(a, b) && !meet(b, a)
+    }
+
+    /// Whether operations may change places with all parts from `first` on.
+    fn passes(&self, ops: &[usize], first: usize) -> bool {
+        let between = self.parts[first..].iter().flat_map(Part::ops);
+        between.into_iter().all(|other| ops.iter().all(|&op| self.apart(op, other)))
+    }
+
+    fn add_row_operation(&mut self, i: usize) {
+        let open = self.open.and_then(|at| match &self.parts[at] {
+            Part::Rows(ops) if self.joins(ops, i) => Some((at, ops.clone())),
+            _ => None,
+        });
+        if let Some((at, mut ops)) = open {
+            if self.passes(&[i], at + 1) {
+                ops.push(i);
+                self.parts[at] = Part::Rows(ops);
+                return;
+            }
+            if self.passes(&ops, at + 1) {
+                self.parts.remove(at);
+                ops.push(i);
+                self.parts.push(Part::Rows(ops));
+                self.open = Some(self.parts.len() - 1);
+                return;
+            }
+        }
+        self.parts.push(Part::Rows(vec![i]));
+        self.open = Some(self.parts.len() - 1);
+    }
+
+    /// Whether an operation on whole rows fits to others, which come before it.
+    fn joins(&self, ops: &[usize], i: usize) -> bool {
+        let op = |i: usize| &self.recording.ops[i].op;
+        let rows = row_program::rows_of(self.recording, op(i));
+        let written: Vec<View> = ops.iter().filter_map(|&o| row_program::output(op(o))).collect();
+        let same = |view: &View| written.iter().all(|w| w == view || w.tensor != view.tensor);
+        let all: Vec<usize> = ops.iter().copied().chain([i]).collect();
+        let once = row_program::output(op(i)).is_some_and(|out| written.iter().all(|w| w.tensor != out.tensor));
+        let of_experts = match op(i) {
+            Op::ExpertSum(o) => written.iter().all(|w| w.tensor != o.x.tensor && w.tensor != o.weights.tensor),
+            _ => true,
+        };
+        rows == row_program::rows_of(self.recording, op(ops[0]))
+            && row_program::inputs(op(i)).iter().all(same)
+            && (once && of_experts)
+            && rows.is_some_and(|(_, width)| row_program::fits(self.recording, &all, width))
+    }
+
+    /// A store with what comes before it, which is taken out of its places.
+    fn heads(&mut self, store: usize) -> Part {
+        let Op::KvStore(o) = &self.recording.ops[store].op else { return Part::One(store) };
+        let cache = self.recording.cache(o.cache);
+        if cache.head_dim > heads::WIDEST {
+            return Part::One(store);
+        }
+        let writes = |view: View| move |op: &Op| on_heads(op).is_some_and(|(_, out, _)| out == view);
+        let k = o.k.and_then(|k| self.take(store, cache.head_dim, writes(k)));
+        let v = self.take(store, cache.head_dim, writes(o.v));
+        let turns = |op: &Op| matches!(op, Op::NormRope(_) | Op::Rope(_));
+        let q = self.take(store, cache.head_dim, turns);
+        if k.is_none() && v.is_none() && q.is_none() {
+            return Part::One(store);
+        }
+        Part::Heads { before: [q, k, v], store }
+    }
+
+    /// Takes an operation on heads of all rows out of the last parts, whose result only `store` or later ones read.
+    fn take(&mut self, store: usize, head_dim: usize, wanted: impl Fn(&Op) -> bool) -> Option<usize> {
+        let first = self.parts.len().saturating_sub(6);
+        for at in (first..self.parts.len()).rev() {
+            let i = match &self.parts[at] {
+                Part::One(i) => *i,
+                Part::Rows(ops) if ops.len() == 1 => ops[0],
+                _ => continue,
+            };
+            let op = &self.recording.ops[i].op;
+            let Some((x, out, group)) = on_heads(op).filter(|_| wanted(op)) else { continue };
+            let of_step = self.recording.activation(x.tensor).is_some_and(|(kind, _)| kind == RowKind::Step);
+            let others = self.recording.ops.iter().enumerate().filter(|(o, _)| *o > i && *o <= store);
+            let read = |o: usize| self.access[o].reads.contains(&out.tensor);
+            let is_stored = read(store);
+            let read_by_others = others.clone().any(|(o, _)| o != store && read(o));
+            let kept = is_stored && self.recording.ops.iter().enumerate().any(|(o, _)| o > store && read(o));
+            if group != head_dim || !of_step || read_by_others || kept || !self.passes(&[i], at + 1) {
+                continue;
+            }
+            self.parts.remove(at);
+            if self.open.is_some_and(|open| open >= at) {
+                self.open = None;
+            }
+            return Some(i);
+        }
+        None
+    }
+}
+
+/// How many quantized rows all readers of an activation make of a row of it; `None`: one reads it as it is.
+fn quantized_rows(recording: &Recording, view: View) -> Option<usize> {
+    if recording.logits.tensor == view.tensor {
+        return None;
+    }
+    let mut found = None;
+    for NamedOp { op, .. } in recording.ops.iter().filter(|op| op.op.access().reads.contains(&view.tensor)) {
+        let parts = quantized_by(recording, op, view)?;
+        if found.is_some_and(|f| f != parts) {
+            return None;
+        }
+        found = Some(parts);
+    }
+    found
+}
+
+/// How many quantized rows an operation makes of a row of `view`, if it is a product that does.
+fn quantized_by(recording: &Recording, op: &Op, view: View) -> Option<usize> {
+    let (x, weight, parts) = match op {
+        Op::MatMul(o) => (o.x, o.weight, 1),
+        Op::ExpertMatMul(o) if o.input == ExpertInput::Shared => (o.x, o.weight, 1),
+        Op::ExpertMatMul(o) => (o.x, o.weight, o.experts.width),
+        _ => return None,
+    };
+    (x == view && mat_mul::quantizes(recording.weight(weight).ty)).then_some(parts)
+}
+
+/// What becomes of the rows that some operations write.
+pub(crate) fn wanted(recording: &Recording, ops: &[usize]) -> HashMap<View, Wanted> {
+    let mut all = HashMap::new();
+    for view in ops.iter().filter_map(|&i| row_program::output(&recording.ops[i].op)) {
+        let mut wanted = Wanted { stored: recording.logits.tensor == view.tensor, quantized: false };
+        for (i, NamedOp { op, .. }) in recording.ops.iter().enumerate() {
+            if ops.contains(&i) || !op.access().reads.contains(&view.tensor) {
+                continue;
+            }
+            match quantized_by(recording, op, view) {
+                Some(1) => wanted.quantized = true,
+                _ => wanted.stored = true,
+            }
+        }
+        all.insert(view, wanted);
+    }
+    all
+}
+
+/// The plan's waves, those that a part has operations of made one: what lives in memory meanwhile suits both orders.
+pub(crate) fn waves(plan: &Plan, parts: &[Part]) -> Vec<Range<usize>> {
+    let mut joined = vec![false; plan.waves.len()];
+    let wave_of = |i: usize| plan.waves.partition_point(|wave| wave.end <= i);
+    for part in parts {
+        let waves = part.ops().into_iter().map(wave_of);
+        if let (Some(first), Some(last)) = (waves.clone().min(), waves.max()) {
+            joined[first..last].fill(true);
+        }
+    }
+    let mut waves: Vec<Range<usize>> = Vec::new();
+    let mut open = false;
+    for (wave, joins) in plan.waves.iter().zip(joined) {
+        match waves.last_mut() {
+            Some(last) if open => last.end = wave.end,
+            _ => waves.push(wave.clone()),
+        }
+        open = joins;
+    }
+    waves
+}
+
+#[cfg(test)]
+mod tests {
+    use hf2q_model::{RecordOptions, toy};
+    use hf2q_plan::{KvFormat, Passes};
+
+    use super::*;
+
+    #[test]
+    fn every_operation_is_in_one_part_and_none_passes_what_it_touches() {
+        for (name, model) in toy::all(2) {
+            let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
+            let plan = Plan::compile(recording, Passes::ALL);
+            let order: Vec<usize> = parts(&plan).iter().flat_map(Part::ops).collect();
+            let mut all = order.clone();
+            all.sort_unstable();
+            assert_eq!(all, (0..plan.recording.ops.len()).collect::<Vec<_>>(), "{name}");
+            let access: Vec<Access> = plan.recording.ops.iter().map(|op| op.op.access()).collect();
+            for (at, &later) in order.iter().enumerate() {
+                for &earlier in order[at + 1..].iter().filter(|&&o| o < later) {
+                    let meet = |a: &Access, b: &Access| {
+                        a.writes.iter().any(|t| b.reads.contains(t) || b.writes.contains(t))
+                    };
+                    let (a, b) = (&access[later], &access[earlier]);
+                    assert!(!meet(a, b) && !meet(b, a), "{name}: operations {earlier} and {later}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn waves_cover_all_operations_in_order() {
+        for (name, model) in toy::all(2) {
+            let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
+            let plan = Plan::compile(recording, Passes::ALL);
+            let parts = parts(&plan);
+            assert!(parts.len() < plan.recording.ops.len(), "{name}");
+            let waves = waves(&plan, &parts);
+            assert_eq!((waves[0].start, waves.last().unwrap().end), (0, plan.recording.ops.len()), "{name}");
+            assert!(waves.windows(2).all(|w| w[0].end == w[1].start), "{name}");
+            for part in &parts {
+                let ops = part.ops();
+                assert!(waves.iter().any(|w| ops.iter().all(|o| w.contains(o))), "{name}: {part:?}");
+            }
+        }
+    }
+}

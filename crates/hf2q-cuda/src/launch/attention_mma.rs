@@ -1,0 +1,137 @@
+//! Attention over keys and values of 16-bit floats with tensor cores.
+
+use hf2q_plan::{Attention, BackendError, Cache, KvFormat, PAGE, Pairing, RowKind};
+
+use super::attention::{Args, Prepared};
+use super::{Call, Cx, Grid, launch_ahead};
+use crate::compile::{Compiler, small};
+use crate::error::CudaError;
+use crate::library::Function;
+use crate::sources::Variant;
+
+const THREADS: usize = 256;
+
+/// Queries of a block, in every variant; results do not depend on it.
+const QUERIES: [usize; 2] = [8, 32];
+
+/// Up to so many rows are of as many sequences as likely as not, and each has a block of its own.
+const FEW: usize = 64;
+
+/// Pages of a span where rows see everything: parts enough for a device, and few to be joined.
+const SPAN: usize = 2;
+
+/// Components of a head that there are kernels for, and whether keys are formed of values.
+const SHAPES: [Shape; 6] = [
+    Shape { width: 64, formed: false },
+    Shape { width: 128, formed: false },
+    Shape { width: 256, formed: false },
+    Shape { width: 512, formed: false },
+    Shape { width: 64, formed: true },
+    Shape { width: 512, formed: true },
+];
+
+/// What a kernel is compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    width: usize,
+    formed: bool,
+}
+
+impl Shape {
+    /// The kernel for an operation on a cache, if there is one.
+    pub(super) fn of(cache: &Cache, o: &Attention, capability: (u32, u32)) -> Option<Self> {
+        let shape = Self { width: cache.head_dim, formed: o.formed_keys.is_some() };
+        let halves = cache.values().format == KvFormat::F16 && cache.keys().is_none_or(|k| k.format == KvFormat::F16);
+        let turns = o.formed_keys.is_none_or(|k| {
+            let apart = k.rope.pairing == Pairing::Adjacent || (k.rope.dims / 2).is_multiple_of(8);
+            let few = k.pairs > 0 && k.pairs.is_multiple_of(8) && 8 * k.pairs <= cache.head_dim;
+            #[expect(clippy::float_cmp, reason = "factors other than exactly one are for another kernel")]
+            let unscaled = k.rope.magnitude == 1.0;
+            few && apart && unscaled
+        });
+        let fits = QUERIES.iter().all(|&q| shape.shared(q) <= shared_of_block(capability));
+        (SHAPES.contains(&shape) && halves && turns && fits && o.recent.is_none()).then_some(shape)
+    }
+
+    fn variant(self, queries: usize) -> Variant {
+        let word = |n: usize| u32::try_from(n).expect("a small number");
+        let variant = Variant::plain("attention_mma").with("WIDTH", word(self.width));
+        variant.with("QUERIES", word(queries)).with("FORMED", self.formed.into())
+    }
+
+    /// Bytes of shared memory of a block.
+    fn shared(self, queries: usize) -> usize {
+        let (turning, stages) = (self.width / 4, if self.formed && queries == QUERIES[0] { 2 } else { 1 });
+        let keys = PAGE * if self.formed { 2 * turning } else { self.width };
+        let halves = stages * PAGE * (self.width + 8) + keys + 2 * queries * (self.width + 8);
+        let words = queries * (PAGE + 4 + 6) + turning + 2 * PAGE + self.width / 8;
+        2 * halves + 4 * words
+    }
+}
+
+/// Most bytes of shared memory of a block.
+fn shared_of_block(capability: (u32, u32)) -> usize {
+    let kibibytes = match capability {
+        (8, 0 | 7) => 163,
+        (9..=10, _) => 227,
+        _ => 99,
+    };
+    kibibytes << 10
+}
+
+fn join_variant() -> Variant {
+    Variant::plain("attention_join")
+}
+
+pub(super) fn variants() -> Vec<Variant> {
+    let all = SHAPES.iter().flat_map(|shape| QUERIES.map(|q| shape.variant(q)));
+    all.chain([join_variant()]).collect()
+}
+
+struct Attend {
+    shape: Shape,
+    /// By [`QUERIES`].
+    functions: [Function; QUERIES.len()],
+    join: Function,
+    args: Args,
+    rows: RowKind,
+    split_rows: usize,
+    multiprocessors: usize,
+}
+
+impl Call for Attend {
+    fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
+        let count = cx.count(self.rows);
+        if count == 0 {
+            return Ok(());
+        }
+        let i = usize::from(count > FEW);
+        let split = count <= self.split_rows;
+        let mut args = self.args;
+        if !split {
+            args.spans = 0;
+        }
+        let shared = self.shape.shared(QUERIES[i]);
+        let each = if self.shape.width == 512 { 1 } else { 2 };
+        let grid = Grid { blocks: [each * self.multiprocessors, 1, 1], threads: [THREADS, 1, 1], shared };
+        launch_ahead(cx, self.functions[i], grid, &args)?;
+        if !split {
+            return Ok(());
+        }
+        let blocks = [count, args.heads as usize, self.shape.width / 32];
+        launch_ahead(cx, self.join, Grid::new(blocks, 128), &args)
+    }
+}
+
+/// Prepares the kernels of a shape.
+pub(super) fn prepare(c: &mut Compiler<'_>, shape: Shape, p: Prepared) -> Result<Box<dyn Call>, BackendError> {
+    let [few, many] = QUERIES.map(|q| c.function_with(&shape.variant(q), "attention_mma", shape.shared(q)));
+    let functions = [few?, many?];
+    let join = c.function(&join_variant(), "join_spans")?;
+    let Prepared { mut args, rows, split_rows } = p;
+    if args.sees_everything() {
+        args.span = small(SPAN)?;
+    }
+    let multiprocessors = c.device.info.multiprocessors as usize;
+    Ok(Box::new(Attend { shape, functions, join, args, rows, split_rows, multiprocessors }))
+}

@@ -1,0 +1,263 @@
+//! Operations on whole rows in one launch: what lies between products.
+
+use std::collections::HashMap;
+
+use hf2q_plan::{BackendError, NamedOp, Op, RowKind, TensorId, View};
+
+use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead, mat_mul_quantize, norm};
+use crate::compile::{Compiler, small};
+use crate::error::CudaError;
+use crate::library::Function;
+use crate::sources::Variant;
+
+/// Most columns of a row: a thread has eight.
+pub(crate) const WIDEST: usize = 8 * 1024;
+
+/// Most operations of the kernel.
+pub(crate) const MOST: usize = 40;
+
+/// Bytes of shared memory that every device has.
+const SHARED: usize = 96 << 10;
+
+fn variant() -> Variant {
+    Variant::plain("row_program")
+}
+
+pub(super) fn variants() -> Vec<Variant> {
+    vec![variant()]
+}
+
+/// Codes of the kernel's operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Code {
+    Load,
+    Store,
+    Norm,
+    Add,
+    Scale,
+    ExpertSum,
+    Quantize,
+}
+
+/// `struct Micro` of the kernel.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Micro {
+    code: Code,
+    to: u32,
+    a: u32,
+    b: u32,
+    rows: Rows,
+    by: u64,
+    weights: Rows,
+    value: f32,
+    padding: u32,
+}
+
+const NO_ROWS: Rows = Rows { data: 0, stride: 0, width: 0 };
+
+/// `struct RowProgram` of the kernel.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Args {
+    micros: [Micro; MOST],
+    count: u32,
+    kind: u32,
+    width: u32,
+    padding: u32,
+}
+
+// SAFETY: the fields are those of the kernel's structure; rows lie in the arena, codes have been allocated for as many rows
+// as the program accepts.
+#[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
+unsafe impl Arguments for Args {}
+
+struct RowProgram {
+    function: Function,
+    args: Box<Args>,
+    rows: RowKind,
+    shared: usize,
+}
+
+impl Call for RowProgram {
+    fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
+        let threads = [norm::threads(self.args.width as usize), 1, 1];
+        let grid = Grid { blocks: [cx.count(self.rows), 1, 1], threads, shared: self.shared };
+        launch_ahead(cx, self.function, grid, &*self.args)
+    }
+}
+
+/// Rows of the result of an operation on whole rows: which, and how wide; `None`: it is none, or none that is launched with others.
+pub(crate) fn rows_of(recording: &hf2q_plan::Recording, op: &Op) -> Option<(RowKind, usize)> {
+    let views = match op {
+        Op::RmsNorm(o) if o.group == o.x.width => vec![o.out, o.x],
+        Op::NormAdd(o) => vec![o.out, o.x, o.residual],
+        Op::Add(o) => vec![o.out, o.a, o.b],
+        Op::Scale(o) => vec![o.out, o.x],
+        Op::ExpertSum(o) => vec![o.out],
+        _ => return None,
+    };
+    let kind = |view: &View| recording.activation(view.tensor).map(|(kind, _)| kind);
+    let (own, width) = (kind(&views[0])?, views[0].width);
+    let alike = views.iter().all(|view| view.width == width && kind(view) == Some(own));
+    (alike && width <= WIDEST && width.is_multiple_of(4)).then_some((own, width))
+}
+
+/// Rows that an operation on whole rows reads, but for those of experts.
+pub(crate) fn inputs(op: &Op) -> Vec<View> {
+    match op {
+        Op::RmsNorm(o) => vec![o.x],
+        Op::NormAdd(o) => vec![o.x, o.residual],
+        Op::Add(o) => vec![o.a, o.b],
+        Op::Scale(o) => vec![o.x],
+        _ => Vec::new(),
+    }
+}
+
+/// The rows that it writes.
+pub(crate) fn output(op: &Op) -> Option<View> {
+    match op {
+        Op::RmsNorm(o) => Some(o.out),
+        Op::NormAdd(o) => Some(o.out),
+        Op::Add(o) => Some(o.out),
+        Op::Scale(o) => Some(o.out),
+        Op::ExpertSum(o) => Some(o.out),
+        _ => None,
+    }
+}
+
+/// What becomes of a row that is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Others read it.
+    pub(crate) stored: bool,
+    /// Products read it quantized.
+    pub(crate) quantized: bool,
+}
+
+/// A program that is being written.
+struct Writer {
+    micros: Vec<Micro>,
+    /// What the kernel's rows hold.
+    rows: Vec<Option<View>>,
+}
+
+impl Writer {
+    fn find(&self, view: View) -> u32 {
+        let at = self.rows.iter().position(|&row| row == Some(view));
+        u32::try_from(at.expect("inputs are loaded or written before")).expect("few rows")
+    }
+
+    fn take(&mut self, view: Option<View>) -> u32 {
+        let free = self.rows.iter().position(Option::is_none).unwrap_or(self.rows.len());
+        if free == self.rows.len() {
+            self.rows.push(None);
+        }
+        self.rows[free] = view;
+        u32::try_from(free).expect("few rows")
+    }
+
+    fn push(&mut self, code: Code, (to, a, b): (u32, u32, u32)) -> &mut Micro {
+        let (rows, by, weights) = (NO_ROWS, 0, NO_ROWS);
+        self.micros.push(Micro { code, to, a, b, rows, by, weights, value: 0.0, padding: 0 });
+        self.micros.last_mut().expect("one has just been added")
+    }
+
+    fn norm(
+        &mut self,
+        c: &mut Compiler<'_>,
+        (to, x): (u32, View),
+        (weight, eps): (Option<TensorId>, f32),
+    ) -> Result<(), BackendError> {
+        let by = weight.map(|id| c.weight(id)).transpose()?.map_or(0, |w| w.data);
+        let micro = self.push(Code::Norm, (to, self.find(x), 0));
+        (micro.by, micro.value) = (by, eps);
+        Ok(())
+    }
+
+    fn operation(&mut self, c: &mut Compiler<'_>, op: &Op) -> Result<(), BackendError> {
+        let out = output(op).expect("operations of a run write rows");
+        let to = self.take(Some(out));
+        match op {
+            Op::RmsNorm(o) => self.norm(c, (to, o.x), (o.weight, o.eps))?,
+            Op::NormAdd(o) => {
+                self.norm(c, (to, o.x), (o.weight, o.eps))?;
+                self.push(Code::Add, (to, self.find(o.residual), to));
+            }
+            Op::Add(o) => {
+                self.push(Code::Add, (to, self.find(o.a), self.find(o.b)));
+            }
+            Op::Scale(o) => {
+                let by = o.by.map(|id| c.weight(id)).transpose()?.map_or(0, |w| w.data);
+                let micro = self.push(Code::Scale, (to, self.find(o.x), 0));
+                (micro.by, micro.value) = (by, o.factor);
+            }
+            Op::ExpertSum(o) => {
+                let (rows, weights) = (c.operand(o.x)?.rows, c.operand(o.weights)?.rows);
+                let micro = self.push(Code::ExpertSum, (to, 0, 0));
+                (micro.rows, micro.weights) = (rows, weights);
+            }
+            _ => unreachable!("`rows_of` accepts no other"),
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, c: &mut Compiler<'_>, view: View, wanted: Wanted) -> Result<(), BackendError> {
+        let from = self.find(view);
+        if wanted.stored {
+            let rows = c.operand(view)?.rows;
+            self.push(Code::Store, (0, from, 0)).rows = rows;
+        }
+        if wanted.quantized {
+            let coded = mat_mul_quantize::place(c, view, 1)?.coded;
+            let micro = self.push(Code::Quantize, (0, from, 0));
+            (micro.by, micro.weights.data) = (coded.codes, coded.groups);
+        }
+        Ok(())
+    }
+}
+
+/// Prepares some operations, in order, as one launch. `wanted` says what becomes of what they write.
+pub(crate) fn row_program(
+    c: &mut Compiler<'_>,
+    ops: &[&NamedOp],
+    wanted: &HashMap<View, Wanted>,
+) -> Result<Box<dyn Call>, BackendError> {
+    let (rows, width) = rows_of(c.recording, &ops[0].op).expect("operations of a run have rows");
+    let mut writer = Writer { micros: Vec::new(), rows: Vec::new() };
+    let written: Vec<View> = ops.iter().filter_map(|op| output(&op.op)).collect();
+    for view in ops.iter().flat_map(|op| inputs(&op.op)) {
+        if !written.contains(&view) && !writer.rows.contains(&Some(view)) {
+            let (to, from) = (writer.take(Some(view)), c.operand(view)?.rows);
+            writer.push(Code::Load, (to, 0, 0)).rows = from;
+        }
+    }
+    for (i, op) in ops.iter().enumerate() {
+        writer.operation(c, &op.op)?;
+        let out = written[i];
+        writer.keep(c, out, wanted.get(&out).copied().unwrap_or_default())?;
+        let later = &ops[i + 1..];
+        for row in &mut writer.rows {
+            let read = |view: &View| later.iter().any(|op| inputs(&op.op).contains(view));
+            *row = row.filter(read);
+        }
+    }
+    let mut args = Args {
+        micros: [Micro { code: Code::Load, to: 0, a: 0, b: 0, rows: NO_ROWS, by: 0, weights: NO_ROWS, value: 0.0, padding: 0 }; MOST],
+        count: small(writer.micros.len())?,
+        kind: kind_code(rows),
+        width: small(width)?,
+        padding: 0,
+    };
+    args.micros[..writer.micros.len()].copy_from_slice(&writer.micros);
+    let shared = writer.rows.len() * width * size_of::<f32>();
+    let function = c.function_with(&variant(), "row_program", shared)?;
+    Ok(Box::new(RowProgram { function, args: Box::new(args), rows, shared }))
+}
+
+/// Whether so many operations fit one launch: each may load and keep rows beside its own work.
+pub(crate) fn fits(recording: &hf2q_plan::Recording, ops: &[usize], width: usize) -> bool {
+    let micros: usize = ops.iter().map(|&i| 4 + inputs(&recording.ops[i].op).len()).sum();
+    micros <= MOST && (ops.len() + 2).min(6) * width * size_of::<f32>() <= SHARED
+}
