@@ -36,11 +36,11 @@ impl Cache {
         Ok(())
     }
 
-    fn dir(&self) -> PathBuf {
+    pub(crate) fn dir(&self) -> PathBuf {
         self.root.join(&self.name)
     }
 
-    fn locks(&self) -> PathBuf {
+    pub(crate) fn locks(&self) -> PathBuf {
         self.root.join(".locks").join(&self.name)
     }
 

@@ -49,6 +49,10 @@ impl Hub {
         Self { config }
     }
 
+    pub(crate) fn config(&self) -> &HubConfig {
+        &self.config
+    }
+
     /// The folder of a repository: from the cache, as far as it is there, else loaded.
     ///
     /// The hub is asked each time which files there are, also for a whole commit hash, of which another program may

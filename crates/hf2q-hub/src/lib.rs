@@ -40,6 +40,7 @@ mod repository;
 mod retry;
 mod select;
 mod space;
+mod store;
 mod text;
 
 pub use config::{HubConfig, Patience, Token};
@@ -47,3 +48,4 @@ pub use error::HubError;
 pub use fetch::{Hub, Snapshot};
 pub use progress::{Progress, Status};
 pub use repository::Repository;
+pub use store::Stored;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use hf2q_hub::{Hub, Progress, Repository, Status};
+use hf2q_hub::{Hub, Progress, Repository, Snapshot, Status};
 use indicatif::ProgressBar;
 
 use crate::{config, interrupt, terminal};
@@ -13,19 +13,24 @@ use crate::{config, interrupt, terminal};
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
     let named = path.to_str().filter(|text| !path.exists() && Repository::looks_like(text));
     let Some(named) = named else { return Ok(path.to_owned()) };
-    let repository: Repository = named.parse()?;
+    let snapshot = fetch(&named.parse()?)
+        .with_context(|| format!("{named} is no local file or folder, and as a repository"))?;
+    Ok(snapshot.folder)
+}
+
+/// Loads a repository into the cache, with a progress bar; what is there is not loaded again.
+pub(crate) fn fetch(repository: &Repository) -> Result<Snapshot> {
     interrupt::install_once()?;
     let mut shown = Shown { repository: repository.to_string(), bar: None };
-    let result = Hub::new(config::hub()?).fetch(&repository, &mut shown);
+    let result = Hub::new(config::hub()?).fetch(repository, &mut shown);
     if let Some(bar) = shown.bar {
         bar.finish_and_clear();
     }
-    let snapshot =
-        result.with_context(|| format!("{named} is no local file or folder, and as a repository"))?;
+    let snapshot = result?;
     if snapshot.loaded > 0 {
         terminal::note(&format!("{repository} is in {}", snapshot.folder.display()));
     }
-    Ok(snapshot.folder)
+    Ok(snapshot)
 }
 
 struct Shown {
