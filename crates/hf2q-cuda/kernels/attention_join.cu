@@ -3,6 +3,14 @@
 // grid: (rows, heads, slices of 32 components); block: 128. Warps bring spans to shared memory, then one joins them in order.
 #define QUERIES 8
 #include "attention.cuh"
+#include "quantize.cuh"
+
+// `JoinArgs` in launch/attention_mma.rs.
+struct Join {
+    Attention attention;
+    // Where results are quantized to; without codes they are written as they are.
+    Coded to;
+};
 
 enum : int { THREADS = 128, SLICE = 32 };
 
@@ -34,8 +42,9 @@ __device__ __forceinline__ void factors_of(const float *from, u32 pitch, u32 cou
     largest = all;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) join_spans(const Step step, const __grid_constant__ Attention args) {
+extern "C" __global__ void __launch_bounds__(THREADS) join_spans(const Step step, const __grid_constant__ Join join) {
     begin();
+    const Attention &args = join.attention;
     __shared__ float2 factors[THREADS];
     __shared__ float totals[THREADS], values[THREADS][SLICE];
     u32 r = blockIdx.x, head = blockIdx.y, width = args.width(), pitch = width + 4, lane = threadIdx.x % 32;
@@ -59,7 +68,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) join_spans(const Step step
             all = joined(all, factors[i].x, values[i][lane], factors[i].y);
         }
     }
-    u32 d = blockIdx.z * SLICE + lane;
-    if (threadIdx.x < 32 && d < args.sources[0].cache.head_dim)
-        args.out.row(r)[(u64)head * args.sources[0].cache.head_dim + d] = all * __fdiv_rn(1.0f, total);
+    if (threadIdx.x >= 32) return;
+    u32 d = head * args.sources[0].cache.head_dim + blockIdx.z * SLICE + lane;
+    float result = all * __fdiv_rn(1.0f, total);
+    if (!join.to.codes) {
+        args.out.row(r)[d] = result;
+        return;
+    }
+    // A slice is a group: eight lanes quantize four values each.
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) v[i] = __shfl_sync(FULL, result, lane * 4 % 32 + i);
+    if (lane < 8) quantize4(join.to, r, d - lane + 4 * lane, v, 0xff);
 }

@@ -10,6 +10,7 @@ use hf2q_plan::{
 use crate::backend::{Loading, NAME, OnLoading};
 use crate::device::Device;
 use crate::error::CudaError;
+use crate::fuse;
 use crate::launch::kv::{DeviceCache, Mover, mover};
 use crate::launch::mat_mul::Quantized;
 use crate::launch::measure::{Measuring, What};
@@ -36,6 +37,8 @@ pub(crate) struct Compiled {
     pub(crate) first: Vec<(usize, Box<dyn Call>)>,
     /// One for each wave of the plan.
     pub(crate) waves: Vec<Wave>,
+    /// The same in fewer launches, where nobody watches.
+    pub(crate) fused: Vec<Box<dyn Call>>,
     /// Addresses of activations, by tensor index.
     pub(crate) places: Vec<Option<u64>>,
     /// Activations.
@@ -132,6 +135,7 @@ pub(crate) fn compile(
     let place = |at: &Option<usize>| at.map(|at| memory.at() + at as u64);
     compiler.places = arena.offsets.iter().map(place).collect();
     let (waves, mover) = compiler.lower(plan)?;
+    let fused = fuse::lower(&mut compiler, plan, &fuse::parts(plan))?;
     let used = compiler.used(bytes);
     if let Some(loading) = loading {
         loading.tell(&Loading::Weights { done: bytes as u64, total: bytes as u64 });
@@ -143,6 +147,7 @@ pub(crate) fn compile(
         device,
         first,
         waves,
+        fused,
         places,
         arena: memory,
         _buffers: buffers,
@@ -165,6 +170,7 @@ pub(crate) fn count(
     let (mut compiler, arena) = Compiler::new(plan, weights, limits, ((device, library, None), None))?;
     compiler.places = arena.offsets.iter().map(|at| at.map(|at| FAKE + at as u64)).collect();
     compiler.lower(plan)?;
+    fuse::lower(&mut compiler, plan, &fuse::parts(plan))?;
     // A weight that is packed lies there twice for a moment.
     compiler.taken += granted(largest);
     Ok(compiler.used(bytes))
@@ -197,7 +203,8 @@ impl<'a> Compiler<'a> {
     ) -> Result<(Self, Arena), BackendError> {
         let recording = &plan.recording;
         recording.check_open(NAME, &weights, limits)?;
-        let arena = plan.arena(limits.max_rows, limits.max_logit_rows);
+        let waves = fuse::waves(plan, &fuse::parts(plan));
+        let arena = Plan { recording: recording.clone(), waves }.arena(limits.max_rows, limits.max_logit_rows);
         if arena.offsets[recording.logits.tensor.index()].is_none() {
             let why = "no operation writes the logits".to_owned();
             return Err(BackendError::Failed { backend: NAME, why });
@@ -237,7 +244,7 @@ impl<'a> Compiler<'a> {
                 calls.push(lower(self, op)?);
             }
             let before = std::mem::take(&mut self.before);
-            self.forget(ops);
+            self.forget(ops.iter());
             waves.push(Wave { before, calls });
         }
         let mover = mover(self, &plan.recording)?;
@@ -253,8 +260,13 @@ impl<'a> Compiler<'a> {
 
 impl Compiler<'_> {
     /// What is derived from an activation holds until that is written again.
-    fn forget(&mut self, ops: &[NamedOp]) {
-        ops.iter().flat_map(|op| op.op.access().writes).for_each(|t| self.quantized.forget(t));
+    pub(crate) fn forget<'o>(&mut self, ops: impl Iterator<Item = &'o NamedOp>) {
+        ops.flat_map(|op| op.op.access().writes).for_each(|t| self.quantized.forget(t));
+    }
+
+    /// What runs before the operation that has been prepared last.
+    pub(crate) fn take_before(&mut self) -> impl Iterator<Item = Box<dyn Call>> + use<> {
+        std::mem::take(&mut self.before).into_iter().map(|(_, call)| call)
     }
 
     /// Where an activation lies.

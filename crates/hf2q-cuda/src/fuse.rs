@@ -3,14 +3,15 @@
 //!
 //! Operations keep their order but where moving one touches nothing that others touch in between.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
-use hf2q_plan::{Access, ExpertInput, NamedOp, Op, Plan, Recording, RowKind, View};
+use hf2q_plan::{Access, BackendError, ExpertInput, NamedOp, Op, Plan, Recording, RowKind, View};
 
+use crate::compile::Compiler;
 use crate::launch::heads::{self, on_heads};
-use crate::launch::mat_mul;
 use crate::launch::row_program::{self, Wanted};
+use crate::launch::{Call, attention, mat_mul, mat_mul_quantize};
+use crate::lower::lower as lower_one;
 
 /// Operations of one launch, by their positions in the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,10 +217,9 @@ fn quantized_by(recording: &Recording, op: &Op, view: View) -> Option<usize> {
     (x == view && mat_mul::quantizes(recording.weight(weight).ty)).then_some(parts)
 }
 
-/// What becomes of the rows that some operations write.
-pub(crate) fn wanted(recording: &Recording, ops: &[usize]) -> HashMap<View, Wanted> {
-    let mut all = HashMap::new();
-    for view in ops.iter().filter_map(|&i| row_program::output(&recording.ops[i].op)) {
+/// What becomes of the rows that each of some operations writes.
+pub(crate) fn wanted(recording: &Recording, ops: &[usize]) -> Vec<Wanted> {
+    let of_view = |view: View| {
         let mut wanted = Wanted { stored: recording.logits.tensor == view.tensor, quantized: false };
         for (i, NamedOp { op, .. }) in recording.ops.iter().enumerate() {
             if ops.contains(&i) || !op.access().reads.contains(&view.tensor) {
@@ -230,9 +230,9 @@ pub(crate) fn wanted(recording: &Recording, ops: &[usize]) -> HashMap<View, Want
                 _ => wanted.stored = true,
             }
         }
-        all.insert(view, wanted);
-    }
-    all
+        wanted
+    };
+    ops.iter().map(|&i| row_program::output(&recording.ops[i].op).map_or(Wanted::default(), of_view)).collect()
 }
 
 /// The plan's waves, those that a part has operations of made one: what lives in memory meanwhile suits both orders.
@@ -255,6 +255,65 @@ pub(crate) fn waves(plan: &Plan, parts: &[Part]) -> Vec<Range<usize>> {
         open = joins;
     }
     waves
+}
+
+/// Prepares the parts of a plan, whose operations have been prepared one by one before.
+pub(crate) fn lower(
+    c: &mut Compiler<'_>,
+    plan: &Plan,
+    parts: &[Part],
+) -> Result<Vec<Box<dyn Call>>, BackendError> {
+    let wave_of = |i: usize| plan.waves.partition_point(|wave| wave.end <= i);
+    let ops = &plan.recording.ops;
+    let mut calls = Vec::new();
+    // Operations of this wave have been prepared one by one: their products may be launched together.
+    let (mut wave, mut waiting) = (None, Vec::new());
+    c.quantized.restart();
+    for part in parts {
+        let own = match part {
+            Part::One(i) => Some(wave_of(*i)),
+            _ => None,
+        };
+        if own.is_none() || own != wave {
+            c.forget(std::mem::take(&mut waiting).into_iter());
+            wave = own;
+        }
+        if own.is_none() {
+            c.forget(part.ops().into_iter().map(|i| &ops[i]));
+        }
+        let mut more = lower_part(c, plan, part)?;
+        calls.extend(c.take_before());
+        calls.append(&mut more);
+        if let Part::One(i) = part {
+            waiting.push(&ops[*i]);
+        }
+    }
+    Ok(calls)
+}
+
+fn lower_part(c: &mut Compiler<'_>, plan: &Plan, part: &Part) -> Result<Vec<Box<dyn Call>>, BackendError> {
+    let ops = &plan.recording.ops;
+    let op = |i: usize| &ops[i].op;
+    let call = match part {
+        Part::One(i) => lower_one(c, &ops[*i])?,
+        Part::Rows(run) => {
+            let run_ops: Vec<&NamedOp> = run.iter().map(|&i| &ops[i]).collect();
+            row_program::row_program(c, &run_ops, &wanted(&plan.recording, run))?
+        }
+        Part::Heads { before, store } => {
+            let Op::KvStore(o) = op(*store) else { return lower_one(c, &ops[*store]).map(|call| vec![call]) };
+            heads::heads(c, before.map(|i| i.map(|i| &ops[i])), o)?
+        }
+        Part::Gated(i, rows) => {
+            let Op::Glu(o) = op(*i) else { return lower_one(c, &ops[*i]).map(|call| vec![call]) };
+            mat_mul_quantize::gated(c, o, *rows)?
+        }
+        Part::Attention(i) => {
+            let Op::Attention(o) = op(*i) else { return lower_one(c, &ops[*i]).map(|call| vec![call]) };
+            return attention::quantized(c, &ops[*i], o);
+        }
+    };
+    Ok(vec![call])
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ mod backend;
 mod compile;
 mod device;
 mod error;
+mod fuse;
 mod graph;
 mod kept;
 mod launch;

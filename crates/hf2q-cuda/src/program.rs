@@ -122,7 +122,7 @@ impl CudaProgram {
             let cx = self.cx(key.0, key.1);
             let graph = Graph::record(cx.device, || {
                 self.first(&cx)?;
-                self.compiled.waves.iter().try_for_each(|wave| queue(wave, &cx))
+                self.compiled.fused.iter().try_for_each(|call| call.launch(&cx))
             })?;
             self.graphs.insert(key, graph);
         }

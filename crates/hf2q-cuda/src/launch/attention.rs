@@ -4,7 +4,7 @@ use hf2q_plan::{Attention, BackendError, CacheId, FormedKeys, NamedOp, PAGE, Pai
 
 use super::kv::{CacheArgs, cache};
 use super::norm::frequencies;
-use super::{Arguments, Call, Cx, Grid, Rows, attention_mma, kind_code, launch_ahead};
+use super::{Arguments, Call, Cx, Grid, Rows, attention_mma, kind_code, launch_ahead, mat_mul_quantize};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -154,6 +154,33 @@ pub(crate) fn attention(
     op: &NamedOp,
     o: &Attention,
 ) -> Result<Box<dyn Call>, BackendError> {
+    let (shape, prepared) = prepared(c, op, o)?;
+    match shape {
+        Some(shape) => attention_mma::prepare(c, shape, prepared, None),
+        None => single(c, prepared),
+    }
+}
+
+/// Attention whose result is only read quantized.
+pub(crate) fn quantized(
+    c: &mut Compiler<'_>,
+    op: &NamedOp,
+    o: &Attention,
+) -> Result<Vec<Box<dyn Call>>, BackendError> {
+    let (shape, prepared) = prepared(c, op, o)?;
+    let (coded, call) = mat_mul_quantize::quantize(c, o.out, 1)?;
+    match shape {
+        Some(shape) => Ok(vec![attention_mma::prepare(c, shape, prepared, call.map(|call| (coded, call)))?]),
+        None => Ok([single(c, prepared)?].into_iter().chain(call).collect()),
+    }
+}
+
+/// What kernels are given, and the shape of those with tensor cores if there is one.
+fn prepared(
+    c: &mut Compiler<'_>,
+    op: &NamedOp,
+    o: &Attention,
+) -> Result<(Option<attention_mma::Shape>, Prepared), BackendError> {
     let (description, cache) = (c.recording.cache(o.cache).clone(), cache(c, o.cache)?);
     let (head_dim, group) = (description.head_dim, description.group.index());
     if head_dim > WIDEST {
@@ -185,11 +212,8 @@ pub(crate) fn attention(
         span: small(SPAN_PAGES)?,
         keys: o.formed_keys.map_or(Ok(KeyArgs::default()), |k| formed_keys(c, &k))?,
     };
-    let prepared = Prepared { args, rows: q.kind, split_rows };
-    if let Some(shape) = attention_mma::Shape::of(&description, o, c.device.info.capability) {
-        return attention_mma::prepare(c, shape, prepared);
-    }
-    single(c, prepared)
+    let shape = attention_mma::Shape::of(&description, o, c.device.info.capability);
+    Ok((shape, Prepared { args, rows: q.kind, split_rows }))
 }
 
 /// What all kernels are given.

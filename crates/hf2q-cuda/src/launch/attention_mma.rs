@@ -3,7 +3,8 @@
 use hf2q_plan::{Attention, BackendError, Cache, KvFormat, PAGE, Pairing, RowKind};
 
 use super::attention::{Args, Prepared};
-use super::{Call, Cx, Grid, launch_ahead};
+use super::mat_mul_quantize::Coded;
+use super::{Arguments, Call, Cx, Grid, launch_ahead};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -88,11 +89,25 @@ pub(super) fn variants() -> Vec<Variant> {
     all.chain([join_variant()]).collect()
 }
 
+/// `struct Join` of the kernel.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct JoinArgs {
+    attention: Args,
+    to: Coded,
+}
+
+// SAFETY: the fields are those of the kernel's structure; codes have been allocated for as many rows as the program accepts.
+#[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
+unsafe impl Arguments for JoinArgs {}
+
 struct Attend {
     shape: Shape,
     /// By [`QUERIES`].
     functions: [Function; QUERIES.len()],
     join: Function,
+    /// Where results are quantized to, and what does that where spans are not joined.
+    coded: Option<(Coded, Box<dyn Call>)>,
     args: Args,
     rows: RowKind,
     split_rows: usize,
@@ -116,15 +131,22 @@ impl Call for Attend {
         let grid = Grid { blocks: [each * self.multiprocessors, 1, 1], threads: [THREADS, 1, 1], shared };
         launch_ahead(cx, self.functions[i], grid, &args)?;
         if !split {
-            return Ok(());
+            return self.coded.as_ref().map_or(Ok(()), |(_, quantize)| quantize.launch(cx));
         }
-        let blocks = [count, args.heads as usize, self.shape.width / 32];
+        let to = self.coded.as_ref().map_or_else(Coded::none, |(coded, _)| *coded);
+        let args = JoinArgs { attention: args, to };
+        let blocks = [count, self.args.heads as usize, self.shape.width / 32];
         launch_ahead(cx, self.join, Grid::new(blocks, 128), &args)
     }
 }
 
 /// Prepares the kernels of a shape.
-pub(super) fn prepare(c: &mut Compiler<'_>, shape: Shape, p: Prepared) -> Result<Box<dyn Call>, BackendError> {
+pub(super) fn prepare(
+    c: &mut Compiler<'_>,
+    shape: Shape,
+    p: Prepared,
+    coded: Option<(Coded, Box<dyn Call>)>,
+) -> Result<Box<dyn Call>, BackendError> {
     let [few, many] = QUERIES.map(|q| c.function_with(&shape.variant(q), "attention_mma", shape.shared(q)));
     let functions = [few?, many?];
     let join = c.function(&join_variant(), "join_spans")?;
@@ -133,5 +155,5 @@ pub(super) fn prepare(c: &mut Compiler<'_>, shape: Shape, p: Prepared) -> Result
         args.span = small(SPAN)?;
     }
     let multiprocessors = c.device.info.multiprocessors as usize;
-    Ok(Box::new(Attend { shape, functions, join, args, rows, split_rows, multiprocessors }))
+    Ok(Box::new(Attend { shape, functions, join, coded, args, rows, split_rows, multiprocessors }))
 }

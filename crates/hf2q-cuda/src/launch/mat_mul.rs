@@ -56,6 +56,13 @@ impl Quantized {
         self.together.clear();
     }
 
+    /// Nothing that was derived is up to date.
+    pub(crate) fn restart(&mut self) {
+        self.activations.end_wave(|_| true);
+        self.lists.end_wave(|_| true);
+        self.together.clear();
+    }
+
     /// Adds a product to an earlier one of the wave; `Some`: there is none, and these are to be launched.
     fn join(&mut self, key: (View, TensorType), product: Product) -> Option<Arc<Mutex<Vec<Product>>>> {
         for earlier in self.together.iter().filter(|earlier| earlier.key == key) {
@@ -340,6 +347,11 @@ pub(crate) fn expert_mat_mul(
         Some(layout) => multiply(c, layout, (o.weight, o.x, o.out), Some(choice)),
         None => mat_mul_float::prepare(c, op, (o.weight, o.x, o.out), Some(choice)),
     }
+}
+
+/// Whether products with weights of a type read quantized activations.
+pub(crate) fn quantizes(ty: TensorType) -> bool {
+    !mat_mul_float::multiplies(ty) && Layout::of(ty).is_some()
 }
 
 fn unsupported(op: &NamedOp, ty: hf2q_gguf::TensorType) -> BackendError {

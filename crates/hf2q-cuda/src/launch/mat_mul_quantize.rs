@@ -85,6 +85,13 @@ pub(super) struct Coded {
     n_pad: u32,
 }
 
+impl Coded {
+    /// No rows.
+    pub(super) fn none() -> Self {
+        Self { codes: 0, groups: 0, n_in: 0, n_pad: 0 }
+    }
+}
+
 /// `Quantize` of the kernel.
 #[derive(Clone, Copy)]
 #[repr(C)]

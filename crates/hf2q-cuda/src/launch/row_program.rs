@@ -1,7 +1,5 @@
 //! Operations on whole rows in one launch: what lies between products.
 
-use std::collections::HashMap;
-
 use hf2q_plan::{BackendError, NamedOp, Op, RowKind, TensorId, View};
 
 use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead, mat_mul_quantize, norm};
@@ -218,11 +216,11 @@ impl Writer {
     }
 }
 
-/// Prepares some operations, in order, as one launch. `wanted` says what becomes of what they write.
+/// Prepares some operations, in order, as one launch. `wanted` says what becomes of what each of them writes.
 pub(crate) fn row_program(
     c: &mut Compiler<'_>,
     ops: &[&NamedOp],
-    wanted: &HashMap<View, Wanted>,
+    wanted: &[Wanted],
 ) -> Result<Box<dyn Call>, BackendError> {
     let (rows, width) = rows_of(c.recording, &ops[0].op).expect("operations of a run have rows");
     let mut writer = Writer { micros: Vec::new(), rows: Vec::new() };
@@ -236,7 +234,7 @@ pub(crate) fn row_program(
     for (i, op) in ops.iter().enumerate() {
         writer.operation(c, &op.op)?;
         let out = written[i];
-        writer.keep(c, out, wanted.get(&out).copied().unwrap_or_default())?;
+        writer.keep(c, out, wanted[i])?;
         let later = &ops[i + 1..];
         for row in &mut writer.rows {
             let read = |view: &View| later.iter().any(|op| inputs(&op.op).contains(view));
