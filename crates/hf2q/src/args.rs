@@ -1,5 +1,6 @@
 //! What was typed.
 
+mod bench;
 mod compare;
 mod convert;
 mod fit;
@@ -8,6 +9,8 @@ mod imatrix;
 mod needle;
 mod perplexity;
 mod profile;
+mod serve;
+mod store;
 mod trace;
 mod verify;
 
@@ -19,6 +22,9 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hf2q_model::RecordOptions;
 
+use crate::device::{DEVICE_HELP, DeviceArg};
+
+pub(crate) use bench::BenchArgs;
 pub(crate) use compare::CompareArgs;
 pub(crate) use convert::ConvertArgs;
 pub(crate) use fit::FitArgs;
@@ -27,6 +33,8 @@ pub(crate) use imatrix::ImatrixArgs;
 pub(crate) use needle::NeedleArgs;
 pub(crate) use perplexity::PerplexityArgs;
 pub(crate) use profile::ProfileArgs;
+pub(crate) use serve::{AccessArgs, ServeArgs};
+pub(crate) use store::{ListArgs, PullArgs, RmArgs};
 pub(crate) use trace::TraceArgs;
 pub(crate) use verify::VerifyArgs;
 
@@ -65,6 +73,15 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Talk to a model
     Chat(ChatArgs),
+    /// Answer over HTTP as OpenAI's and Anthropic's servers do, with a chat page
+    Serve(ServeArgs),
+    /// Load a repository of HuggingFace into the cache
+    Pull(PullArgs),
+    /// Show what the caches hold: repositories and converted files
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+    /// Remove repositories or converted files from the caches
+    Rm(RmArgs),
     /// Turn a HuggingFace folder or a GGUF file into a GGUF file of another type
     #[command(visible_alias = "quantize")]
     Convert(ConvertArgs),
@@ -94,6 +111,8 @@ pub(crate) enum Command {
     Needle(NeedleArgs),
     /// Measure on texts which columns of a model's weights matter most, for quantization
     Imatrix(ImatrixArgs),
+    /// Show what this machine has to run models with: processor, GPUs, kernels
+    Doctor(DoctorArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
 }
@@ -152,6 +171,8 @@ pub(crate) struct ChatArgs {
 /// How the model is run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct EngineArgs {
+    #[arg(long, default_value_t, help = DEVICE_HELP)]
+    pub(crate) device: DeviceArg,
     /// Threads [default: one for each core]
     #[arg(short, long, value_parser = number(1..=MOST_THREADS))]
     pub(crate) threads: Option<usize>,
@@ -166,10 +187,14 @@ pub(crate) struct EngineArgs {
     /// Instruction set [default: the best there is]
     #[arg(long, value_enum)]
     pub(crate) isa: Option<IsaArg>,
+    /// Whether nothing is said of where the model is run.
+    #[arg(skip)]
+    pub(crate) silent: bool,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IsaArg {
+    Amx,
     Avx512,
     Avx2,
     Portable,
@@ -310,29 +335,15 @@ pub(crate) struct TimedArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct BenchArgs {
-    #[command(flatten)]
-    pub(crate) timed: TimedArgs,
-    /// Tokens to decode
-    #[arg(short = 'n', long, default_value_t = 128, value_parser = number(0..=MOST))]
-    pub(crate) decode: usize,
-    /// Repetitions
-    #[arg(short, long, default_value_t = 5, value_parser = number(1..=MOST))]
-    pub(crate) repetitions: usize,
-    /// Leave out the operations with these names (see `hf2q plan`; `*` is any characters, `?` one), to see what they cost:
-    /// the model's numbers are wrong then, the time is what counts; may be repeated
-    #[arg(long, value_name = "GLOB")]
-    pub(crate) skip: Vec<String>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) engine: EngineArgs,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// Which shell
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -1,6 +1,6 @@
 //! What the environment says. Nothing else in the project reads it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
@@ -86,6 +86,43 @@ fn is_set(name: &str) -> bool {
 /// Where the chat's history is kept.
 pub(crate) fn history_file() -> Option<PathBuf> {
     cache_dir().ok().map(|d| d.join("chat-history"))
+}
+
+/// Where kernels that were compiled for a GPU are kept.
+pub(crate) fn kernel_dir() -> Option<PathBuf> {
+    cache_dir().ok().map(|d| d.join("kernels"))
+}
+
+/// Where NVRTC, the compiler of kernels, lies if a toolkit or Python's package installer has put it where the system does not
+/// look for libraries.
+pub(crate) fn nvrtc_folders() -> Vec<PathBuf> {
+    let toolkits = ["CUDA_PATH", "CUDA_HOME"].into_iter().filter_map(folder);
+    let mut folders: Vec<PathBuf> = toolkits.flat_map(|root| [root.join("lib64"), root.join("lib")]).collect();
+    folders.push("/usr/local/cuda/lib64".into());
+    let own = [folder("VIRTUAL_ENV"), variable("HOME").map(|home| home.join(".local"))];
+    let roots = own.into_iter().flatten().chain(["/usr/local".into(), "/usr".into()]);
+    for lib in roots.map(|root| root.join("lib")) {
+        // lib/python3.N/site-packages/nvidia/cu13/lib, or cuda_nvrtc in place of cu13 before version 13.
+        let pythons = subfolders(&lib).into_iter().filter(|p| name_of(p).starts_with("python3"));
+        let packages = pythons.flat_map(|p| [p.join("site-packages"), p.join("dist-packages")]);
+        let parts = packages.flat_map(|p| subfolders(&p.join("nvidia")));
+        let parts = parts.filter(|p| name_of(p).starts_with("cu"));
+        folders.extend(parts.map(|p| p.join("lib")));
+    }
+    folders.retain(|folder| folder.is_dir());
+    folders
+}
+
+/// Sorted by name, the last first.
+fn subfolders(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = entries.map(|e| e.path()).filter(|p| p.is_dir()).collect();
+    folders.sort_by(|a, b| b.cmp(a));
+    folders
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Threads if nothing else is said: one for each core.

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod config;
+mod device;
 mod hub;
 mod interrupt;
 mod load;
@@ -56,6 +57,10 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Chat(args) => commands::chat::run(&args),
+        Command::Serve(args) => commands::serve::run(&args),
+        Command::Pull(args) => commands::store::pull(&args),
+        Command::List(args) => commands::store::list(&args),
+        Command::Rm(args) => commands::store::rm(&args),
         Command::Convert(args) => commands::convert::run(&args),
         Command::Inspect(args) => commands::inspect::run(&args),
         Command::Verify(args) => commands::verify::run(&args),
@@ -70,6 +75,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Compare(args) => commands::compare::run(&args),
         Command::Needle(args) => commands::needle::run(&args),
         Command::Imatrix(args) => commands::imatrix::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
     }
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use hf2q_cpu::{CpuBackend, CpuOptions, Isa};
+use anyhow::{Context, Result, bail};
 use hf2q_engine::{
     CacheOptions, Engine, EngineOptions, Finish, Generation, Needs, Request, Sampler, Sampling, SequenceId,
     WindowPolicy,
@@ -14,8 +13,9 @@ use hf2q_model::Model;
 use hf2q_plan::{Backend, Passes, Plan};
 use hf2q_text::{ChatRequest, ChatTemplate, Controls, StopStrings, Tokenizer};
 
-use crate::args::{EngineArgs, IsaArg, SamplingArgs};
-use crate::{config, interrupt, load, memory};
+use crate::args::{EngineArgs, SamplingArgs};
+use crate::device::{Wanted, Wish};
+use crate::{interrupt, load, memory, terminal};
 
 /// Context where neither the user nor the model asks for less.
 pub(crate) const DEFAULT_CONTEXT: usize = 8192;
@@ -51,10 +51,18 @@ pub(crate) struct Answer {
 }
 
 impl EngineArgs {
-    pub(crate) fn backend(&self) -> Result<CpuBackend> {
-        let isa = self.isa.map(instruction_set).transpose()?;
-        let threads = self.threads.unwrap_or_else(config::default_threads);
-        Ok(CpuBackend::new(CpuOptions { threads, isa })?)
+    /// Where and how to compute.
+    pub(crate) fn wish(&self) -> Wish {
+        Wish { device: self.device, threads: self.threads, isa: self.isa }
+    }
+
+    /// The backend for plans of a model; says which it is where that was left open.
+    pub(crate) fn backend(&self, model: &Model, plans: &[Wanted<'_>]) -> Result<Arc<dyn Backend>> {
+        let chosen = self.wish().backend(model, plans)?;
+        if chosen.why.is_some() && !self.silent {
+            terminal::note(&terminal::dim(&chosen.line()));
+        }
+        Ok(chosen.backend)
     }
 
     /// Sizes for one sequence.
@@ -67,13 +75,14 @@ impl EngineArgs {
 
     /// Records, compiles and opens a model.
     pub(crate) fn engine(&self, model: &Model, sizes: EngineOptions) -> Result<(Engine, String)> {
-        let backend = self.backend()?;
         let plan = Arc::new(Plan::compile(model.record(&self.kv)?, Passes::ALL));
-        Ok((open(model, plan, (&backend, sizes))?, backend.describe()))
+        let backend = self.backend(model, &[(&plan, sizes)])?;
+        Ok((open(model, plan, (&*backend, sizes))?, backend.describe()))
     }
 }
 
-/// Opens a plan of the model, if there is memory for its caches and activations. Weights are views of the mapped file.
+/// Opens a plan of the model, if there is memory for it: on the machine for caches and activations, for weights are views of
+/// the mapped file, on a device for all.
 pub(crate) fn open(
     model: &Model,
     plan: Arc<Plan>,
@@ -81,8 +90,23 @@ pub(crate) fn open(
 ) -> Result<Engine> {
     let weights = model.weights_for(&plan.recording);
     let needs = Needs::new(backend, &plan, weights.clone(), sizes)?;
-    let needed = needs.caches().saturating_add(needs.work);
-    memory::check(&format!("a context of {} tokens", sizes.context), needed as u64)?;
+    match backend.free_memory()? {
+        None => {
+            let needed = needs.caches().saturating_add(needs.work);
+            memory::check(&format!("a context of {} tokens", sizes.context), needed as u64)?;
+        }
+        Some(free) if needs.total() as u64 > free => {
+            let [all, weights, caches, work] =
+                [needs.total(), needs.weights, needs.caches(), needs.work].map(|n| terminal::bytes(n as u64));
+            bail!(
+                "the model and a context of {} tokens need {all} ({weights} of weights, {caches} of caches, {work} of activations), but only {} are free on {}; `hf2q fit MODEL --device cuda` shows which caches and contexts fit, --device cpu runs it on the processor",
+                sizes.context,
+                terminal::bytes(free),
+                backend.describe()
+            );
+        }
+        Some(_) => {}
+    }
     Ok(Engine::open(backend, plan, weights, sizes)?)
 }
 
@@ -108,7 +132,7 @@ impl Session {
         let d = &self.defaults;
         let vocabulary = self.engine.vocabulary();
         if let Some((id, _)) = args.logit_bias.iter().find(|(id, _)| *id as usize >= vocabulary) {
-            anyhow::bail!("--logit-bias names token {id}, but the model has {vocabulary}");
+            bail!("--logit-bias names token {id}, but the model has {vocabulary}");
         }
         let sampling = Sampling {
             temperature: args.temperature.unwrap_or(d.temperature),
@@ -244,27 +268,14 @@ fn decode(
     show(&output.finish())?;
     if generation.non_finite() > 0 {
         let n = generation.non_finite();
-        crate::terminal::note(&format!(
+        terminal::note(&format!(
             "warning: {n} logits were not finite; the model's weights may be damaged"
         ));
     }
     Ok((finish, tokens))
 }
 
-/// One of this machine's instruction sets by name.
-fn instruction_set(wanted: IsaArg) -> Result<Isa> {
-    let name = match wanted {
-        IsaArg::Avx512 => "avx512",
-        IsaArg::Avx2 => "avx2",
-        IsaArg::Portable => "portable",
-    };
-    let available = Isa::available();
-    let names: Vec<&str> = available.iter().map(|isa| isa.name()).collect();
-    let found = available.iter().copied().find(|isa| isa.name() == name);
-    found.with_context(|| format!("--isa {name}: this processor has {}", names.join(", ")))
-}
-
-fn default_sampling(metadata: &Metadata) -> Result<Sampling> {
+pub(crate) fn default_sampling(metadata: &Metadata) -> Result<Sampling> {
     let number = |key: &str, otherwise: f32| -> Result<f32> {
         Ok(metadata.opt_f32(&format!("general.sampling.{key}"))?.unwrap_or(otherwise))
     };

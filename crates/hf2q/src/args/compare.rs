@@ -7,6 +7,7 @@ use hf2q_model::RecordOptions;
 use hf2q_plan::KvFormat;
 
 use super::{IsaArg, KV_HELP, MODEL_HELP, MOST, MOST_ROWS, MOST_THREADS, number};
+use crate::device::{DEVICE_HELP, DeviceArg};
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
@@ -24,6 +25,11 @@ pub(crate) struct CompareArgs {
     /// The same for B; given several times, each is a candidate of its own, and all are measured in one run [default: as A]
     #[arg(long, value_name = "FORMATS")]
     pub(crate) b_kv: Vec<RecordOptions>,
+    #[arg(long, value_name = "DEVICE", default_value_t, help = format!("{DEVICE_HELP}; of A"))]
+    pub(crate) a_device: DeviceArg,
+    /// The same for B [default: as A]
+    #[arg(long, value_name = "DEVICE")]
+    pub(crate) b_device: Option<DeviceArg>,
     /// Threads of A [default: one for each core]
     #[arg(long, value_name = "N", value_parser = number(1..=MOST_THREADS))]
     pub(crate) a_threads: Option<usize>,

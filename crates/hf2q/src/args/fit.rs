@@ -6,6 +6,7 @@ use clap::Args;
 use hf2q_model::RecordOptions;
 
 use super::convert::{parse_size, recipes};
+use crate::device::{DEVICE_HELP, DeviceArg};
 use super::{KV_HELP, MOST, MOST_ROWS, MOST_THREADS, number};
 
 #[derive(Debug, Args)]
@@ -31,6 +32,8 @@ pub(crate) struct FitArgs {
     /// Prompt tokens computed in one step
     #[arg(long, default_value_t = 512, value_parser = number(1..=MOST_ROWS))]
     pub(crate) chunk: usize,
+    #[arg(long, default_value_t, help = DEVICE_HELP)]
+    pub(crate) device: DeviceArg,
     /// Threads [default: one for each core]
     #[arg(short, long, value_parser = number(1..=MOST_THREADS))]
     pub(crate) threads: Option<usize>,

@@ -7,6 +7,7 @@ use clap::Args;
 use hf2q_model::RecordOptions;
 
 use super::{EngineArgs, IsaArg, KV_HELP, MODEL_HELP, MOST, MOST_THREADS, number};
+use crate::device::{DEVICE_HELP, DeviceArg};
 
 /// Tokens computed in one step.
 const ROWS: usize = 512;
@@ -48,6 +49,8 @@ pub(crate) struct ImatrixArgs {
     /// Add these importance files up, without a model
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["model", "texts", "in_file"])]
     pub(crate) merge: Vec<PathBuf>,
+    #[arg(long, default_value_t, help = DEVICE_HELP)]
+    pub(crate) device: DeviceArg,
     /// Threads [default: one for each core]
     #[arg(short, long, value_parser = number(1..=MOST_THREADS))]
     pub(crate) threads: Option<usize>,
@@ -62,11 +65,13 @@ impl ImatrixArgs {
     /// How the model is run.
     pub(crate) fn engine(&self) -> EngineArgs {
         EngineArgs {
+            device: self.device,
             threads: self.threads,
             context: Some(self.context),
             chunk: ROWS,
             kv: self.kv,
             isa: self.isa,
+            silent: false,
         }
     }
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use hf2q_model::RecordOptions;
 
-use super::{IsaArg, KV_HELP, MODEL_HELP, MOST, MOST_ROWS, MOST_THREADS, number};
+use super::{EngineArgs, IsaArg, KV_HELP, MODEL_HELP, MOST, MOST_ROWS, MOST_THREADS, number};
+use crate::device::{DEVICE_HELP, DeviceArg};
 
 #[derive(Debug, Args)]
 pub(crate) struct NeedleArgs {
@@ -29,6 +30,8 @@ pub(crate) struct NeedleArgs {
     pub(crate) json: bool,
     #[arg(long, value_name = "FORMATS", default_value = "f16", help = format!("{KV_HELP}; given several times, they are measured side by side"))]
     pub(crate) kv: Vec<RecordOptions>,
+    #[arg(long, default_value_t, help = DEVICE_HELP)]
+    pub(crate) device: DeviceArg,
     /// Threads [default: one for each core]
     #[arg(short, long, value_parser = number(1..=MOST_THREADS))]
     pub(crate) threads: Option<usize>,
@@ -38,6 +41,21 @@ pub(crate) struct NeedleArgs {
     /// Instruction set [default: the best there is]
     #[arg(long, value_enum)]
     pub(crate) isa: Option<IsaArg>,
+}
+
+impl NeedleArgs {
+    /// How the model is run, but for the caches.
+    pub(crate) fn engine(&self, context: usize) -> EngineArgs {
+        EngineArgs {
+            device: self.device,
+            threads: self.threads,
+            context: Some(context),
+            chunk: self.chunk,
+            kv: RecordOptions::default(),
+            isa: self.isa,
+            silent: false,
+        }
+    }
 }
 
 fn depth(text: &str) -> Result<f64, String> {

@@ -6,6 +6,7 @@ use clap::Args;
 use hf2q_model::RecordOptions;
 
 use super::{EngineArgs, IsaArg, KV_HELP, MODEL_HELP, MOST, MOST_ROWS, MOST_THREADS, number};
+use crate::device::{DEVICE_HELP, DeviceArg};
 
 #[derive(Debug, Args)]
 pub(crate) struct PerplexityArgs {
@@ -25,6 +26,8 @@ pub(crate) struct PerplexityArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    #[arg(long, default_value_t, help = DEVICE_HELP)]
+    pub(crate) device: DeviceArg,
     /// Threads [default: one for each core]
     #[arg(short, long, value_parser = number(1..=MOST_THREADS))]
     pub(crate) threads: Option<usize>,
@@ -42,11 +45,13 @@ impl PerplexityArgs {
     /// How the model is run: a window of so many tokens and the token before it are the context.
     pub(crate) fn engine(&self, window: usize) -> EngineArgs {
         EngineArgs {
+            device: self.device,
             threads: self.threads,
             context: Some(window + 1),
             chunk: self.chunk,
             kv: self.kv,
             isa: self.isa,
+            silent: false,
         }
     }
 }

@@ -114,7 +114,8 @@ fn open(args: &ImatrixArgs, gguf: &Gguf) -> Result<(Engine, Collector)> {
     let scope = if args.process_output { Scope::LayersAndOutput } else { Scope::Layers };
     let collector = Collector::new(Arc::clone(&plan), scope);
     let sizes = engine_args.sizes(&model, LOGIT_ROWS)?;
-    Ok((session::open(&model, plan, (&engine_args.backend()?, sizes))?, collector))
+    let backend = engine_args.backend(&model, &[(&plan, sizes)])?;
+    Ok((session::open(&model, plan, (&*backend, sizes))?, collector))
 }
 
 fn read(

@@ -1,18 +1,19 @@
 //! `hf2q needle`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use hf2q_engine::{CacheOptions, Engine, EngineOptions, WindowPolicy};
 use hf2q_model::{Model, RecordOptions};
 use hf2q_observe::{Answer, Haystack, MOST_FACTS, Question, Recipe};
-use hf2q_plan::PAGE;
+use hf2q_plan::{PAGE, Passes, Plan};
 use hf2q_text::{Specials, Tokenizer};
 use serde_json::json;
 
 use super::texts::{self, start_of_text};
-use crate::args::{EngineArgs, NeedleArgs};
-use crate::{interrupt, load, terminal};
+use crate::args::NeedleArgs;
+use crate::{interrupt, load, session, terminal};
 
 /// Rows whose logits are held at the same time: those of an answer.
 const LOGIT_ROWS: usize = 16;
@@ -42,8 +43,7 @@ pub(crate) fn run(args: &NeedleArgs) -> Result<()> {
     let model = load::model(&gguf)?;
     let texts = haystacks(args, (&tokenizer, &model), &lines)?;
     let longest = texts.iter().map(|(length, _, _)| *length).max().unwrap_or(0);
-    let mut engines =
-        args.kv.iter().map(|kv| open(args, &model, (longest, *kv))).collect::<Result<Vec<_>>>()?;
+    let mut engines = open(args, &model, longest)?;
     interrupt::install_once()?;
     let asked = ask(&mut engines, texts)?;
     if args.json { print_json(args, &asked) } else { print(args, &asked) }
@@ -105,17 +105,20 @@ fn haystacks(
     Ok(texts)
 }
 
-fn open(args: &NeedleArgs, model: &Model, (longest, kv): (usize, RecordOptions)) -> Result<Engine> {
+/// An engine for each of `--kv`, all on one backend.
+fn open(args: &NeedleArgs, model: &Model, longest: usize) -> Result<Vec<Engine>> {
     // Beside a text there is a page for what a question has of its own, and one for its copy of a shared page.
-    let context = longest + 2 * PAGE;
-    let engine_args =
-        EngineArgs { threads: args.threads, context: Some(context), chunk: args.chunk, kv, isa: args.isa };
+    let engine_args = args.engine(longest + 2 * PAGE);
     let windows = WindowPolicy::Drop { ends: 2 };
     let sizes = EngineOptions {
         cache: CacheOptions { windows, ..CacheOptions::default() },
         ..engine_args.sizes(model, LOGIT_ROWS)?
     };
-    Ok(engine_args.engine(model, sizes)?.0)
+    let plan = |kv: &RecordOptions| Ok(Arc::new(Plan::compile(model.record(kv)?, Passes::ALL)));
+    let plans = args.kv.iter().map(plan).collect::<Result<Vec<_>>>()?;
+    let wanted: Vec<_> = plans.iter().map(|plan| (&**plan, sizes)).collect();
+    let backend = engine_args.backend(model, &wanted)?;
+    plans.into_iter().map(|plan| session::open(model, plan, (&*backend, sizes))).collect()
 }
 
 fn ask(engines: &mut [Engine], texts: Vec<(usize, u64, Haystack)>) -> Result<Vec<Asked>> {

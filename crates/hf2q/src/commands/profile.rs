@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use hf2q_cpu::CpuBackend;
 use hf2q_gguf::write_file;
 use hf2q_observe::{By, Entry, Line, Phase, PhaseProfile, Profile, Workload, profile};
 use hf2q_plan::{Backend, Cost, Passes, Plan, Roofline};
@@ -37,12 +36,12 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     }
     let mut engine_args = args.engine.clone();
     engine_args.context = Some(engine_args.context.unwrap_or(0).max(work.context()));
-    let backend = engine_args.backend()?;
     let plan = Arc::new(Plan::compile(model.record(&engine_args.kv)?, Passes::ALL));
     let sizes = engine_args.sizes(&model, 1)?;
-    let mut engine = session::open(&model, Arc::clone(&plan), (&backend, sizes))?;
+    let backend = engine_args.backend(&model, &[(&plan, sizes)])?;
+    let mut engine = session::open(&model, Arc::clone(&plan), (&*backend, sizes))?;
     interrupt::install_once()?;
-    let roofline = roofline(&backend)?;
+    let roofline = roofline(&*backend)?;
     let profile = profile(&mut engine, (plan, roofline), work, &mut || !interrupt::pressed())?;
     let Some(profile) = profile else { bail!("stopped") };
     if let Some(file) = &args.folded {
@@ -52,8 +51,9 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     if args.json { print_json(&head, &profile) } else { terminal::print(&text(&head, &profile)) }
 }
 
-fn roofline(backend: &CpuBackend) -> Result<Roofline> {
-    let bytes = memory::free().map_or(STREAM, |free| STREAM.min(free / 4));
+/// What a backend can do at best.
+pub(super) fn roofline(backend: &dyn Backend) -> Result<Roofline> {
+    let bytes = backend.free_memory()?.or_else(memory::free).map_or(STREAM, |free| STREAM.min(free / 4));
     Ok(backend.roofline(usize::try_from(bytes)?)?)
 }
 
@@ -120,7 +120,7 @@ fn table(lines: &[Line], (phase, by): (&PhaseProfile, By), top: usize) -> String
     let share = |time: Duration| 100.0 * time.as_secs_f64() / total;
     let width = lines.iter().take(top).map(|l| l.name.len()).max().unwrap_or(0).max(24);
     let mut text = format!(
-        "\n{:<width$} {:>10} {:>7} {:>7} {:>7} {:>8} {:>8}\n",
+        "\n{:<width$} {:>9} {:>6} {:>6} {:>6} {:>7} {:>8}\n",
         format!("by {}", by.name()),
         "time/step",
         "share",
@@ -133,7 +133,7 @@ fn table(lines: &[Line], (phase, by): (&PhaseProfile, By), top: usize) -> String
         let roofline = line.of_roofline().map(|r| format!("{:.0} %", 100.0 * r)).unwrap_or_default();
         let rate = |rate: f64| if rate < 0.05 { String::new() } else { format!("{rate:.1}") };
         text += format!(
-            "{:<width$} {:>10} {:>5.1} % {:>7} {:>7} {:>8} {:>8}",
+            "{:<width$} {:>9} {:>4.1} % {:>6} {:>6} {:>7} {:>8}",
             line.name,
             duration(line.time.as_secs_f64() / steps),
             share(line.time),
@@ -149,7 +149,7 @@ fn table(lines: &[Line], (phase, by): (&PhaseProfile, By), top: usize) -> String
     if lines.len() > top {
         let name = format!("{} more", lines.len() - top);
         text +=
-            &format!("{name:<width$} {:>10} {:>5.1} %\n", duration(rest.as_secs_f64() / steps), share(rest));
+            &format!("{name:<width$} {:>9} {:>4.1} %\n", duration(rest.as_secs_f64() / steps), share(rest));
     }
     text
 }

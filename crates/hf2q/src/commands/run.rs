@@ -5,13 +5,14 @@ use hf2q_engine::Finish;
 use hf2q_text::Specials;
 use serde_json::json;
 
-use crate::args::{RunArgs, SamplingArgs};
+use crate::args::{EngineArgs, RunArgs, SamplingArgs};
 use crate::session::{Answer, Session, Timing};
 use crate::{interrupt, load, terminal};
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let gguf = load::open(&args.model)?;
-    let mut session = Session::open(&gguf, &args.engine)?;
+    let engine = EngineArgs { silent: args.quiet, ..args.engine.clone() };
+    let mut session = Session::open(&gguf, &engine)?;
     let text = terminal::text_or_stdin(args.prompt.as_deref(), "PROMPT")?;
     // What `echo` and editors put at the end of a text is not meant.
     let text = if args.prompt.is_none() { text.strip_suffix('\n').unwrap_or(&text) } else { &text };

@@ -85,7 +85,8 @@ fn open(
     let mut engine_args = args.engine.clone();
     engine_args.context = Some(engine_args.context.unwrap_or(0).max(needed));
     let sizes = engine_args.sizes(model, 1)?;
-    session::open(model, plan, (&engine_args.backend()?, sizes))
+    let backend = engine_args.backend(model, &[(&plan, sizes)])?;
+    session::open(model, plan, (&*backend, sizes))
 }
 
 /// All that is traced is held until it is written.

@@ -7,6 +7,8 @@ mod commands;
 #[cfg(test)]
 mod convert;
 #[cfg(test)]
+mod device;
+#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod fit;

@@ -19,6 +19,7 @@ use hf2q_text::{Specials, Tokenizer};
 
 use super::texts::{self, start_of_text};
 use crate::args::{CompareArgs, EngineArgs};
+use crate::device::{Wanted, Wish};
 use crate::progress::Progress;
 use crate::{interrupt, load, output, session, terminal};
 
@@ -102,8 +103,11 @@ fn check_page(args: &CompareArgs, a: &Gguf, b: Option<&Gguf>) -> Result<()> {
 
 impl Setup {
     fn new(args: &CompareArgs, a: &Gguf, b: Option<&Gguf>) -> Result<Self> {
-        if b.is_none() && args.b_kv.is_empty() && args.b_threads.is_none() && args.b_isa.is_none() {
-            bail!("there is nothing to compare: give a second model, --b-kv, --b-threads or --b-isa");
+        let same = args.b_threads.is_none() && args.b_isa.is_none() && args.b_device.is_none();
+        if b.is_none() && args.b_kv.is_empty() && same {
+            bail!(
+                "there is nothing to compare: give a second model, --b-kv, --b-device, --b-threads or --b-isa"
+            );
         }
         if let Some((_, kv)) = args.b_kv.iter().enumerate().find(|(i, kv)| args.b_kv[..*i].contains(kv)) {
             bail!("--b-kv {kv} is given twice");
@@ -129,22 +133,33 @@ impl Setup {
     }
 
     fn comparer(&self, args: &CompareArgs) -> Result<Comparer> {
-        let engine_args = |threads, kv, isa| EngineArgs {
-            threads,
+        let engine_args = |wish: Wish, kv| EngineArgs {
+            device: wish.device,
+            threads: wish.threads,
             context: Some(self.context),
             chunk: args.chunk,
             kv,
-            isa,
+            isa: wish.isa,
+            silent: false,
         };
+        let wish = Wish { device: args.a_device, threads: args.a_threads, isa: args.a_isa };
+        let other_wish = Wish {
+            device: args.b_device.unwrap_or(args.a_device),
+            threads: args.b_threads,
+            isa: args.b_isa,
+        };
+        let model = self.other.as_ref().unwrap_or(&self.model);
         let name = format!("{}, cache {}", file_name(&args.model), args.a_kv);
-        let reference = engine_args(args.a_threads, args.a_kv, args.a_isa);
-        let reference = side(name, &self.model, (&reference, &reference.backend()?))?;
-        // All candidates share the threads of one backend.
-        let backend = engine_args(args.b_threads, args.a_kv, args.b_isa).backend()?;
-        let candidates = self.candidates.iter().map(|&kv| {
-            let engine = engine_args(args.b_threads, kv, args.b_isa);
-            side(candidate_name(args, kv), self.other.as_ref().unwrap_or(&self.model), (&engine, &backend))
-        });
+        let reference = Ready::new(&self.model, &engine_args(wish, args.a_kv))?;
+        let candidates = self.candidates.iter().map(|&kv| Ready::new(model, &engine_args(other_wish, kv)));
+        let candidates = candidates.collect::<Result<Vec<_>>>()?;
+        let backend = chosen("A", wish, (&self.model, &[reference.wanted()]))?;
+        let reference = reference.open(name, &*backend)?;
+        // All candidates share one backend: its threads, or the memory that A has left of a GPU.
+        let wanted: Vec<_> = candidates.iter().map(Ready::wanted).collect();
+        let backend = chosen("B", other_wish, (model, &wanted))?;
+        let names = self.candidates.iter().map(|&kv| candidate_name(args, kv));
+        let candidates = candidates.into_iter().zip(names).map(|(c, name)| c.open(name, &*backend));
         Ok(Comparer::new(reference, candidates.collect::<Result<_>>()?)?)
     }
 }
@@ -153,6 +168,7 @@ impl Setup {
 fn candidate_name(args: &CompareArgs, kv: RecordOptions) -> String {
     let mut parts: Vec<String> = args.other.iter().map(|path| file_name(path)).collect();
     parts.push(kv.to_string());
+    parts.extend(args.b_device.map(|device| device.to_string()));
     parts.extend(args.b_threads.map(|n| plural(n, "thread")));
     parts.extend(args.b_isa.map(|isa| format!("{isa:?}").to_lowercase()));
     parts.join(", ")
@@ -164,14 +180,40 @@ fn file_name(path: &Path) -> String {
     terminal::safe(&name)
 }
 
-fn side(name: String, model: &Model, (args, backend): (&EngineArgs, &dyn Backend)) -> Result<Side> {
-    let plan = Arc::new(Plan::compile(model.record(&args.kv)?, Passes::ALL));
-    let logit_rows = (LOGITS / plan.recording.logits.width.max(1)).clamp(1, LOGIT_ROWS);
-    // The end of a chunk's first half, where greedy runs begin, and its own end.
-    let cache = CacheOptions { windows: WindowPolicy::Drop { ends: 2 }, ..CacheOptions::default() };
-    let sizes = EngineOptions { cache, ..args.sizes(model, logit_rows)? };
-    let engine = session::open(model, Arc::clone(&plan), (backend, sizes))?;
-    Ok(Side { name, engine, plan })
+/// The backend of A or B; says which it is where that was left open.
+fn chosen(name: &str, wish: Wish, (model, wanted): (&Model, &[Wanted<'_>])) -> Result<Arc<dyn Backend>> {
+    let chosen = wish.backend(model, wanted)?;
+    if chosen.why.is_some() {
+        terminal::note(&terminal::dim(&format!("{name} {}", chosen.line())));
+    }
+    Ok(chosen.backend)
+}
+
+/// A plan of a model that is to be opened.
+struct Ready<'a> {
+    model: &'a Model,
+    plan: Arc<Plan>,
+    sizes: EngineOptions,
+}
+
+impl<'a> Ready<'a> {
+    fn new(model: &'a Model, args: &EngineArgs) -> Result<Self> {
+        let plan = Arc::new(Plan::compile(model.record(&args.kv)?, Passes::ALL));
+        let logit_rows = (LOGITS / plan.recording.logits.width.max(1)).clamp(1, LOGIT_ROWS);
+        // The end of a chunk's first half, where greedy runs begin, and its own end.
+        let cache = CacheOptions { windows: WindowPolicy::Drop { ends: 2 }, ..CacheOptions::default() };
+        let sizes = EngineOptions { cache, ..args.sizes(model, logit_rows)? };
+        Ok(Self { model, plan, sizes })
+    }
+
+    fn wanted(&self) -> Wanted<'_> {
+        (&self.plan, self.sizes)
+    }
+
+    fn open(self, name: String, backend: &dyn Backend) -> Result<Side> {
+        let engine = session::open(self.model, Arc::clone(&self.plan), (backend, self.sizes))?;
+        Ok(Side { name, engine, plan: self.plan })
+    }
 }
 
 /// Distributions can be compared only over the same tokens.

@@ -6,16 +6,16 @@ mod subject;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use hf2q_cpu::{CpuBackend, CpuOptions};
 use hf2q_engine::{CacheOptions, EngineOptions, Needs, WindowPolicy};
 use hf2q_gguf::Bytes;
 use hf2q_model::{Model, RecordOptions};
-use hf2q_plan::{PAGE, Passes, Plan};
+use hf2q_plan::{Backend, PAGE, Passes, Plan};
 
 use super::texts;
 use crate::args::FitArgs;
+use crate::device::Wish;
 use crate::session::{DEFAULT_CONTEXT, ENDS};
-use crate::{config, memory, terminal};
+use crate::{memory, terminal};
 
 /// Formats to look at where none are asked for, the best first.
 const FORMATS: [&str; 9] = ["f16", "q8_0", "tq8", "tq6", "k=tq6,v=tq4", "tq5", "tq4", "tq3", "tq2"];
@@ -30,7 +30,12 @@ struct Question {
     chunk: usize,
     /// Bytes that may be used.
     memory: u64,
+    /// The GPU whose memory it is, if it is one.
+    device: Option<String>,
 }
+
+/// A plan and its weights.
+type Subject = (Arc<Plan>, Vec<Bytes>);
 
 /// What caches of some formats take.
 struct Candidate {
@@ -42,23 +47,31 @@ struct Candidate {
 }
 
 pub(crate) fn run(args: &FitArgs) -> Result<()> {
-    let memory = args.memory.or_else(memory::free).context("how much memory is free? --memory says it")?;
     let model = subject::open(&args.model, args.ty.as_deref())?;
     let longest = model.config().context_length;
-    let question = Question {
+    let mut question = Question {
         model: args.model.display().to_string(),
         context: args.context.unwrap_or(longest.min(DEFAULT_CONTEXT)),
         longest,
         sequences: args.sequences,
         chunk: args.chunk,
-        memory,
+        memory: 0,
+        device: None,
     };
     texts::note_length("--context", question.context, &model);
-    let threads = args.threads.unwrap_or_else(config::default_threads);
-    let backend = CpuBackend::new(CpuOptions { threads, isa: None })?;
+    let formats = formats(args, &model)?;
+    let backend = &*question.backend(args, &model, &formats)?;
+    let free = match backend.free_memory()? {
+        None => memory::free(),
+        free => {
+            question.device = Some(backend.describe());
+            free
+        }
+    };
+    question.memory = args.memory.or(free).context("how much memory is free? --memory says it")?;
     let mut candidates = Vec::new();
-    for kv in formats(args, &model)? {
-        let candidate = question.candidate(&backend, &model, kv)?;
+    for kv in formats {
+        let candidate = question.candidate(backend, &model, kv)?;
         // Where nobody asked for it, what is no smaller than something better says nothing.
         let smaller = |last: &Candidate| candidate.needs.total() < last.needs.total();
         if !args.kv.is_empty() || candidates.last().is_none_or(smaller) {
@@ -85,7 +98,15 @@ fn formats(args: &FitArgs, model: &Model) -> Result<Vec<RecordOptions>> {
 }
 
 impl Question {
-    fn candidate(&self, backend: &CpuBackend, model: &Model, kv: RecordOptions) -> Result<Candidate> {
+    /// Where the model would be run, in the best of the formats.
+    fn backend(&self, args: &FitArgs, model: &Model, formats: &[RecordOptions]) -> Result<Arc<dyn Backend>> {
+        let best = formats.first().context("the heads of this model can be stored in none of the formats")?;
+        let plan = Plan::compile(model.record(best)?, Passes::ALL);
+        let wish = Wish { device: args.device, threads: args.threads, isa: None };
+        Ok(wish.backend(model, &[(&plan, self.sizes(self.context))])?.backend)
+    }
+
+    fn candidate(&self, backend: &dyn Backend, model: &Model, kv: RecordOptions) -> Result<Candidate> {
         let recording = model.record(&kv)?;
         let weights = model.weights_for(&recording);
         let subject = (Arc::new(Plan::compile(recording, Passes::ALL)), weights);
@@ -96,21 +117,19 @@ impl Question {
     }
 
     /// As conversations are opened.
-    fn needs(
-        &self,
-        backend: &CpuBackend,
-        subject: &(Arc<Plan>, Vec<Bytes>),
-        context: usize,
-    ) -> Result<Needs> {
+    fn sizes(&self, context: usize) -> EngineOptions {
         let windows = WindowPolicy::Drop { ends: ENDS };
-        let sizes = EngineOptions {
+        EngineOptions {
             context,
             sequences: self.sequences,
             rows: self.chunk.min(context),
             logit_rows: self.sequences.min(self.chunk).min(context),
             cache: CacheOptions { windows, ..CacheOptions::default() },
-        };
-        Ok(Needs::new(backend, &subject.0, subject.1.clone(), sizes)?)
+        }
+    }
+
+    fn needs(&self, backend: &dyn Backend, subject: &Subject, context: usize) -> Result<Needs> {
+        Ok(Needs::new(backend, &subject.0, subject.1.clone(), self.sizes(context))?)
     }
 
     fn fits(&self, needs: &Needs) -> bool {
@@ -118,7 +137,7 @@ impl Question {
     }
 
     /// The longest context that fits, in whole pages unless it is the model's own.
-    fn largest(&self, backend: &CpuBackend, subject: &(Arc<Plan>, Vec<Bytes>)) -> Result<Option<usize>> {
+    fn largest(&self, backend: &dyn Backend, subject: &Subject) -> Result<Option<usize>> {
         let fits =
             |context: usize| Ok::<bool, anyhow::Error>(self.fits(&self.needs(backend, subject, context)?));
         if fits(self.longest)? {

@@ -32,7 +32,8 @@ pub(super) fn table(q: &Question, candidates: &[Candidate], given: bool) -> Resu
         ))?;
     }
     let whose = if given { "given" } else { "free" };
-    terminal::print_line(&format!("memory: {} {whose}\n", terminal::bytes(q.memory)))?;
+    let device = q.device.as_ref().map(|device| format!(" on {device}")).unwrap_or_default();
+    terminal::print_line(&format!("memory: {} {whose}{device}\n", terminal::bytes(q.memory)))?;
     let mut header: Vec<String> = vec!["--kv".into(), "per token".into()];
     header.extend(groups.iter().map(|g| g.name.clone()));
     header.extend(["caches", "activations", "in all", "fits", "longest context"].map(str::to_owned));
@@ -70,6 +71,7 @@ pub(super) fn json(q: &Question, candidates: &[Candidate]) -> Result<()> {
     let text = json!({
         "model": q.model,
         "memory": q.memory,
+        "device": q.device,
         "context": q.context,
         "model_context": q.longest,
         "sequences": q.sequences,
