@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use hf2q_gguf::Bytes;
-use hf2q_plan::{BackendError, Limits, Op, PAGE, Plan, Recording, TensorId, TensorKind, View};
+use hf2q_plan::{BackendError, Limits, PAGE, Plan, Recording, TensorId, TensorKind};
 
 use crate::backend::NAME;
 use crate::simd::LANES;
@@ -12,47 +12,13 @@ fn failed(why: String) -> BackendError {
     BackendError::Failed { backend: NAME, why }
 }
 
-/// Most rows of a step: sizes of activations cannot overflow below it.
-const MAX_ROWS: usize = 1 << 20;
-
 /// Limits fit the groups, weights have the sizes of their types and shapes, operands of operations fit together, waves
 /// have no hazards, views lie within their tensors, and caches have a size.
 pub(crate) fn validate(plan: &Plan, weights: &[Bytes], limits: &Limits) -> Result<(), BackendError> {
     let recording = &plan.recording;
-    let groups = recording.groups.len();
-    if limits.pages.len() != groups {
-        return Err(failed(format!("pages given for {} groups, the plan has {groups}", limits.pages.len())));
-    }
-    for (what, rows) in [("rows", limits.max_rows), ("logit rows", limits.max_logit_rows)] {
-        if rows > MAX_ROWS {
-            return Err(failed(format!("{rows} {what} a step asked for, accepted are at most {MAX_ROWS}")));
-        }
-    }
-    let expected = recording.weights.len();
-    if weights.len() != expected {
-        return Err(failed(format!("{} weights given, the plan has {expected}", weights.len())));
-    }
-    for (&id, bytes) in recording.weights.iter().zip(weights) {
-        weight(recording, id, bytes)?;
-    }
-    recording.check().map_err(|error| failed(error.to_string()))?;
+    recording.check_open(NAME, weights, limits)?;
     caches(recording)?;
-    waves(plan)?;
-    let inside = |v: View| {
-        let width = recording.activation(v.tensor).map_or(0, |(_, width)| width);
-        v.offset.checked_add(v.width).is_some_and(|end| end <= width)
-    };
-    for op in &recording.ops {
-        if let Some(v) = views(&op.op).into_iter().find(|&v| !inside(v)) {
-            let name = &recording.tensors[v.tensor.index()].name;
-            return Err(failed(format!("operation {}: a view of {name} leaves it", op.name)));
-        }
-    }
-    if inside(recording.logits) {
-        Ok(())
-    } else {
-        Err(failed("the logits' view leaves its tensor".to_owned()))
-    }
+    waves(plan)
 }
 
 /// Sizes, and one tensor for each cache, so that what touches it meets in its accesses.
@@ -77,20 +43,6 @@ fn caches(recording: &Recording) -> Result<(), BackendError> {
         }
     }
     Ok(())
-}
-
-fn weight(recording: &Recording, id: TensorId, bytes: &Bytes) -> Result<(), BackendError> {
-    let TensorKind::Weight(w) = &recording.tensors[id.index()].kind else {
-        return Err(failed(format!("{} is no weight", recording.tensors[id.index()].name)));
-    };
-    let size = w.ty.row_bytes(w.cols).and_then(|n| n.checked_mul(w.rows)?.checked_mul(w.experts));
-    match size {
-        Some(expected) if expected == bytes.len() => Ok(()),
-        _ => {
-            let name = recording.tensors[id.index()].name.clone();
-            Err(BackendError::WeightSize { name, found: bytes.len(), expected: size.unwrap_or(usize::MAX) })
-        }
-    }
 }
 
 /// Every operation is in one wave, and none touches what another of its wave writes, reads what it writes itself (a
@@ -120,30 +72,4 @@ fn waves(plan: &Plan) -> Result<(), BackendError> {
         }
     }
     if next == ops.len() { Ok(()) } else { Err(failed("some operations are in no wave".to_owned())) }
-}
-
-/// Views of activations that an operation names; those of [`Op::Glu`] as wide as all its groups.
-fn views(op: &Op) -> Vec<View> {
-    match op {
-        Op::Embed(o) => vec![o.out],
-        Op::RmsNorm(o) => vec![o.x, o.out],
-        Op::MatMul(o) => vec![o.x, o.out],
-        Op::Rope(o) => vec![o.x, o.out],
-        Op::KvStore(o) => o.k.into_iter().chain([o.v]).collect(),
-        Op::Attention(o) => vec![o.q, o.out],
-        Op::Add(o) => vec![o.a, o.b, o.out],
-        Op::Scale(o) => vec![o.x, o.out],
-        Op::SoftCap(o) => vec![o.x, o.out],
-        Op::Glu(o) => {
-            let others = o.groups.saturating_sub(1).saturating_mul(o.stride);
-            let wide = |v: View| View { width: others.saturating_add(v.width), ..v };
-            vec![wide(o.gate), wide(o.up), o.out]
-        }
-        Op::Route(o) => vec![o.logits, o.experts, o.weights],
-        Op::ExpertMatMul(o) => vec![o.x, o.experts, o.out],
-        Op::ExpertSum(o) => vec![o.x, o.weights, o.out],
-        Op::SelectRows(o) => vec![o.x, o.out],
-        Op::NormAdd(o) => vec![o.x, o.residual, o.out],
-        Op::NormRope(o) => vec![o.x, o.out],
-    }
 }
