@@ -48,15 +48,6 @@ impl CpuBackend {
         })?;
         Ok(Self { pool: Arc::new(pool), isa: options.isa.unwrap_or_else(Isa::detect) })
     }
-
-    /// Measures what this backend's threads and instruction set can do at best, in less than a second. Reads are from
-    /// memory of `bytes` bytes, which should be more than the processor's caches hold.
-    ///
-    /// # Errors
-    /// If so much memory cannot be had.
-    pub fn roofline(&self, bytes: usize) -> Result<Roofline, BackendError> {
-        crate::roofline::measure(&self.pool, self.isa, bytes)
-    }
 }
 
 impl Backend for CpuBackend {
@@ -86,5 +77,10 @@ impl Backend for CpuBackend {
     ) -> Result<ProgramMemory, BackendError> {
         let work = compile(plan, weights, limits, self.pool.threads())?.work_bytes();
         Ok(ProgramMemory { caches: limits.cache_bytes(&plan.recording), work })
+    }
+
+    /// With all threads and the instruction set, in less than a second.
+    fn roofline(&self, bytes: usize) -> Result<Roofline, BackendError> {
+        crate::roofline::measure(&self.pool, self.isa, bytes)
     }
 }
