@@ -9,7 +9,11 @@ mod needs;
 #[cfg(test)]
 mod prefixes;
 #[cfg(test)]
+mod scheduler;
+#[cfg(test)]
 mod sequences;
+#[cfg(test)]
+mod service;
 #[cfg(test)]
 mod slots;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::support::{Log, SIZES, Watched, engine, engine_on, tokens, windowed};
 const OPTIONS: SchedulerOptions = SchedulerOptions { queue: 3, busy_rows: 16 };
 
 fn job(n: usize, salt: u32, max_tokens: usize) -> Job {
-    let sampling = Sampling { temperature: 20.0, seed: 5, ..Sampling::default() };
+    let sampling = Sampling { temperature: 30.0, seed: 5, ..Sampling::default() };
     let answer = Answer { max_tokens: Some(max_tokens), ..Answer::new(Sampler::new(sampling).unwrap()) };
     Job { prompt: tokens(n, salt), task: Task::Answer(Box::new(answer)), deadline: None }
 }
