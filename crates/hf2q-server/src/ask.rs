@@ -29,6 +29,8 @@ pub(crate) struct Ask {
     pub(crate) format: Format,
     /// Whether the model should think first; absent: as its template has it.
     pub(crate) thinking: Option<bool>,
+    /// Most tokens of thought.
+    pub(crate) thinking_budget: Option<usize>,
     /// How much it should think, for templates that read it.
     pub(crate) effort: Option<&'static str>,
     /// Further variables of the template.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod anthropic;
 mod app;
 mod ask;
 mod constraint;

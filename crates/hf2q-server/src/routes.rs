@@ -11,7 +11,7 @@ use axum::routing::{MethodRouter, get, post};
 
 use crate::app::{self, App, Call, Handled, Work};
 use crate::error::{ApiError, Dialect};
-use crate::{openai, tokens};
+use crate::{anthropic, openai, tokens};
 
 /// The chat page.
 const PAGE: &str = include_str!("../page/index.html");
@@ -49,6 +49,9 @@ pub(crate) fn all(app: &Arc<App>) -> Router {
         .route("/v1/chat/completions", write(openai::chat_answer::answer))
         .route("/v1/completions", write(openai::completion_answer::answer))
         .route("/v1/embeddings", write(openai::embeddings::answer))
+        .route("/v1/responses", write(openai::response_answer::answer))
+        .route("/v1/messages", write(anthropic::answer::answer))
+        .route("/v1/messages/count_tokens", write(anthropic::answer::count))
         .route("/tokenize", write(tokens::tokenize))
         .route("/detokenize", write(tokens::detokenize))
         .fallback(|request: Request| async move {

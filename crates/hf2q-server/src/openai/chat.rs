@@ -68,6 +68,7 @@ impl Chat {
             parallel: fields.flag("parallel_tool_calls")?.unwrap_or(true),
             format,
             thinking: effort.map(|e| e != "none"),
+            thinking_budget: None,
             effort,
             template_args,
             thinking_param: "reasoning_effort",

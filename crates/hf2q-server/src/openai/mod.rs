@@ -8,3 +8,5 @@ pub(crate) mod embeddings;
 pub(crate) mod logprobs;
 pub(crate) mod messages;
 pub(crate) mod models;
+pub(crate) mod response_answer;
+pub(crate) mod responses;

@@ -1,0 +1,4 @@
+//! The routes of Anthropic.
+
+pub(crate) mod answer;
+pub(crate) mod messages;
