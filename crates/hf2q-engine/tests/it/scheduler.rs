@@ -190,7 +190,8 @@ fn run(setup: &Setup, plans: &[Plan]) -> (Vec<Log>, hf2q_engine::SchedulerStats)
     (logs, scheduler.stats())
 }
 
-fn plans() -> impl Strategy<Value = Vec<Plan>> {
+/// Jobs of any kind; a `crowd` begins with short prompts and draws many tokens, so that it outgrows a small cache.
+fn plans(crowd: bool) -> impl Strategy<Value = Vec<Plan>> {
     let kind = prop_oneof![
         3 => Just(Kind::Greedy),
         4 => (0..3_u64, 0..3_u64).prop_map(|(seed, draws)| Kind::Warm { seed, draws }),
@@ -199,13 +200,16 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
         1 => prop_oneof![Just(Kind::Embed(Pooling::Mean)), Just(Kind::Embed(Pooling::Last))],
     ];
     // Prompts that are beginnings of two texts, some with an end of their own.
-    let prompt = (0..2_u32, 1..150_usize, 0..40_usize, 0..3_u32).prop_map(|(text, n, own, salt)| {
+    let length = if crowd { 1..30_usize } else { 1..150 };
+    let prompt = (0..2_u32, length, 0..20_usize, 0..3_u32).prop_map(|(text, n, own, salt)| {
         let mut prompt = tokens(n, text);
         prompt.extend(tokens(own.min(180 - n), 7 + salt));
         prompt
     });
-    let rare = |n: usize| prop_oneof![3 => Just(None), 1 => (1..n).prop_map(Some)];
-    let plan = (prompt, kind, 0..70_usize, 0..12_usize, rare(20), rare(10)).prop_map(
+    let max_tokens = if crowd { 90..150_usize } else { 0..70 };
+    let rarely = if crowd { 9 } else { 3 };
+    let rare = move |n: usize| prop_oneof![rarely => Just(None), 1 => (1..n).prop_map(Some)];
+    let plan = (prompt, kind, max_tokens, 0..12_usize, rare(20), rare(10)).prop_map(
         |(prompt, kind, max_tokens, comes, cancelled, enough)| Plan {
             prompt,
             kind,
@@ -215,15 +219,18 @@ fn plans() -> impl Strategy<Value = Vec<Plan>> {
             enough,
         },
     );
-    proptest::collection::vec(plan, 2..8)
+    proptest::collection::vec(plan, if crowd { 3..5_usize } else { 2..8 })
 }
 
-fn setups() -> impl Strategy<Value = Setup> {
+fn setups(crowd: bool) -> impl Strategy<Value = Setup> {
     let windows =
         prop_oneof![Just(WindowPolicy::Keep), (0..3_usize).prop_map(|ends| WindowPolicy::Drop { ends })];
     // Four pages hold the longest job alone.
-    let budget = prop_oneof![2 => (4..9_usize).prop_map(Budget::Pages), 1 => Just(Budget::Sequences)];
-    (any::<bool>(), 1..6_usize, 0..40_usize, 0..8_usize, (budget, windows), 1..48_usize).prop_map(
+    let pages = if crowd { 4..6_usize } else { 4..9 };
+    let whole = if crowd { 0 } else { 1 };
+    let budget = prop_oneof![2 => pages.prop_map(Budget::Pages), whole => Just(Budget::Sequences)];
+    let sequences = if crowd { 3..6_usize } else { 1..6 };
+    (any::<bool>(), sequences, 0..40_usize, 0..8_usize, (budget, windows), 1..48_usize).prop_map(
         |(packed, sequences, rows, logits, (budget, windows), busy_rows)| {
             let rows = 2 * sequences + rows;
             let cache = CacheOptions { budget, windows };
@@ -234,27 +241,37 @@ fn setups() -> impl Strategy<Value = Setup> {
     )
 }
 
+/// Every job has got what it would have got alone, or as much of it as it wanted.
+fn check(setup: &Setup, plans: &[Plan]) -> u64 {
+    let (logs, stats) = run(setup, plans);
+    for (plan, log) in plans.iter().zip(&logs) {
+        check_protocol(log);
+        let (got, expected) = (outcome(log), alone(setup, plan));
+        if got.finish == Some(Finish::Cancelled) {
+            assert!(plan.cancelled.is_some() || plan.enough.is_some());
+            assert!(expected.tokens.starts_with(&got.tokens), "{plan:?}");
+            assert!(expected.bits.starts_with(&got.bits), "{plan:?}");
+        } else {
+            assert_eq!(got, expected, "{plan:?}");
+        }
+    }
+    assert_eq!((stats.waiting, stats.running, stats.failed), (0, 0, 0));
+    assert!(stats.cache.groups.iter().all(|g| g.in_use == 0 && g.free + g.cached == g.pages));
+    assert_eq!(stats.finished + stats.cancelled, plans.len() as u64);
+    stats.preemptions
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_job_gets_what_it_would_get_alone((setup, plans) in (setups(), plans())) {
-        let (logs, stats) = run(&setup, &plans);
-        for (plan, log) in plans.iter().zip(&logs) {
-            check_protocol(log);
-            let (got, expected) = (outcome(log), alone(&setup, plan));
-            match got.finish {
-                Some(Finish::Cancelled) => {
-                    prop_assert!(plan.cancelled.is_some() || plan.enough.is_some());
-                    prop_assert!(expected.tokens.starts_with(&got.tokens), "{:?}", plan);
-                    prop_assert!(expected.bits.starts_with(&got.bits), "{:?}", plan);
-                }
-                _ => prop_assert_eq!(got, expected, "{:?}", plan),
-            }
-        }
-        prop_assert_eq!((stats.waiting, stats.running, stats.failed), (0, 0, 0));
-        prop_assert!(stats.cache.groups.iter().all(|g| g.in_use == 0 && g.free + g.cached == g.pages));
-        prop_assert_eq!(stats.finished + stats.cancelled, plans.len() as u64);
+    fn a_job_gets_what_it_would_get_alone((setup, plans) in (setups(false), plans(false))) {
+        check(&setup, &plans);
+    }
+
+    #[test]
+    fn a_job_that_is_preempted_gets_what_it_would_get_alone((setup, plans) in (setups(true), plans(true))) {
+        check(&setup, &plans);
     }
 }
 
