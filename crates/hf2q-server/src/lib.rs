@@ -21,6 +21,7 @@ mod metrics;
 mod model;
 mod models;
 mod openai;
+mod openapi;
 mod routes;
 mod server;
 mod settings;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hf2q_engine::{Engine, EngineError, Pooling, Sampling, SchedulerOptions, Service};
+use hf2q_grammar::Grammars;
 use hf2q_text::answer::AnswerFormat;
 use hf2q_text::{ChatTemplate, Tokenizer};
 
@@ -34,6 +35,8 @@ pub(crate) struct Model {
     pub(crate) template: Option<ChatTemplate>,
     /// How it writes thoughts and calls of tools.
     pub(crate) format: AnswerFormat,
+    /// Compiles what answers may be.
+    pub(crate) grammars: Grammars,
     pub(crate) sampling: Sampling,
     pub(crate) pooling: Pooling,
     pub(crate) vocabulary: usize,
@@ -45,10 +48,12 @@ impl Model {
     pub(crate) fn new(id: String, loaded: Loaded) -> Result<Self, EngineError> {
         let vocabulary = loaded.engine.vocabulary();
         let format = AnswerFormat::detect(&loaded.tokenizer, loaded.template.as_ref());
+        let tokenizer = Arc::new(loaded.tokenizer);
         Ok(Self {
             id,
             service: Service::start(loaded.engine, loaded.scheduler)?,
-            tokenizer: Arc::new(loaded.tokenizer),
+            grammars: Grammars::new(Arc::clone(&tokenizer), vocabulary),
+            tokenizer,
             template: loaded.template,
             format,
             sampling: loaded.sampling,

@@ -11,7 +11,7 @@ use axum::routing::{MethodRouter, get, post};
 
 use crate::app::{self, App, Call, Handled, Work};
 use crate::error::{ApiError, Dialect};
-use crate::{anthropic, openai, tokens};
+use crate::{anthropic, openai, openapi, tokens};
 
 /// The chat page.
 const PAGE: &str = include_str!("../page/index.html");
@@ -43,6 +43,7 @@ pub(crate) fn all(app: &Arc<App>) -> Router {
         .route("/", read(|call, _| Box::pin(async move { page(&call) })))
         .route("/health", read(|_, _| Box::pin(async { Ok(app::json(&serde_json::json!({ "status": "ok" }))) })))
         .route("/ready", read(|call, _| Box::pin(async move { ready(&call) })))
+        .route("/openapi.json", read(|_, _| Box::pin(async { Ok(app::text("application/json", openapi::text())) })))
         .route("/metrics", read(|call, _| Box::pin(async move { metrics(&call) })))
         .route("/v1/models", read(|call, _| Box::pin(async move { openai::models::list(&call) })))
         .route("/v1/models/{*id}", read(|call, path| Box::pin(async move { openai::models::one(&call, &path) })))

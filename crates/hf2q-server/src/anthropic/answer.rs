@@ -115,10 +115,9 @@ impl Block {
     }
 }
 
-/// Adds a delta to blocks; says whether it began one.
-fn add(blocks: &mut Vec<Block>, delta: &Delta) -> bool {
-    let began = !blocks.last().is_some_and(|b| b.takes(delta));
-    if began {
+/// Adds a delta to blocks.
+fn add(blocks: &mut Vec<Block>, delta: &Delta) {
+    if !blocks.last().is_some_and(|b| b.takes(delta)) {
         blocks.push(Block::of(delta));
     }
     let text = match delta {
@@ -128,7 +127,6 @@ fn add(blocks: &mut Vec<Block>, delta: &Delta) -> bool {
     if let Some(Block::Text(all) | Block::Thinking(all) | Block::ToolUse { arguments: all, .. }) = blocks.last_mut() {
         all.push_str(text);
     }
-    began
 }
 
 async fn whole(call: &Call, head: &Head, mut conversation: Conversation) -> Handled {
@@ -138,7 +136,7 @@ async fn whole(call: &Call, head: &Head, mut conversation: Conversation) -> Hand
     while let Some(turn) = conversation.next().await {
         match turn {
             Turn::Started { cached_tokens } => tokens.cached = cached_tokens,
-            Turn::Part { deltas, .. } => deltas.iter().for_each(|delta| drop(add(&mut blocks, delta))),
+            Turn::Part { deltas, .. } => deltas.iter().for_each(|delta| add(&mut blocks, delta)),
             Turn::Ended { end, usage, .. } => {
                 tokens.answer = usage.answer_tokens;
                 last = end;

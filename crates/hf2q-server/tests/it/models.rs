@@ -1,0 +1,84 @@
+//! Several models: listed, loaded, unloaded.
+
+use std::time::Duration;
+
+use serde_json::{Value as Json, json};
+
+use crate::support::{Demo, Running, chat, serve, with};
+use hf2q_server::Settings;
+
+fn status(server: &Running, id: &str) -> String {
+    let list = server.get("/v1/models").json();
+    let entry = list["data"].as_array().unwrap().iter().find(|e| e["id"] == id).cloned().unwrap();
+    entry["status"]["value"].as_str().unwrap().to_owned()
+}
+
+fn ask(server: &Running, id: &str) -> u16 {
+    let body = with(chat("x", json!({ "max_tokens": 1 })), json!({ "model": id }));
+    server.post("/v1/chat/completions", &body).status
+}
+
+#[test]
+fn models_are_loaded_when_they_are_asked_for_and_make_room() {
+    let settings = Settings { models_memory: Some(10), ..Settings::default() };
+    let models = ["a", "b", "org/c"].map(|id| Demo { id, bytes: 5, ..Demo::default() });
+    let server = serve(settings, models.to_vec());
+    assert_eq!(["a", "b", "org/c"].map(|id| status(&server, id)), ["unloaded"; 3]);
+    assert_eq!([ask(&server, "a"), ask(&server, "b")], [200; 2]);
+    assert_eq!(["a", "b", "org/c"].map(|id| status(&server, id)), ["loaded", "loaded", "unloaded"]);
+    assert_eq!(ask(&server, "org/c"), 200);
+    assert_eq!(["a", "b", "org/c"].map(|id| status(&server, id)), ["unloaded", "loaded", "loaded"]);
+    assert_eq!(server.get("/v1/models/org/c").json()["id"], "org/c");
+    assert_eq!(server.get("/v1/models/org%2Fc").json()["meta"]["n_ctx"], 512);
+    assert_eq!(server.get("/v1/models/x").status, 404);
+    let body = with(chat("x", json!({})), json!({ "model": "nope" }));
+    let missing = server.post("/v1/chat/completions", &body);
+    assert_eq!((missing.status, missing.json()["error"]["code"].as_str()), (404, Some("model_not_found")));
+    assert_eq!(missing.json()["error"]["param"], "model");
+}
+
+#[test]
+fn a_model_that_nobody_asks_for_is_unloaded() {
+    let server = serve(Settings { idle: Some(Duration::from_millis(200)), ..Settings::default() }, vec![Demo::default()]);
+    assert_eq!(ask(&server, "demo"), 200);
+    for _ in 0..300 {
+        if status(&server, "demo") == "unloaded" {
+            assert_eq!(ask(&server, "demo"), 200);
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("the model stays");
+}
+
+#[test]
+fn a_model_that_cannot_be_loaded_says_so_and_no_more() {
+    let server = serve(Settings::default(), vec![Demo { broken: true, ..Demo::default() }]);
+    let answer = server.chat("x", json!({}));
+    assert_eq!(answer.status, 503);
+    assert!(answer.header("retry-after").is_some());
+    assert!(!answer.body.contains("secret"), "{}", answer.body);
+    assert_eq!(status(&server, "demo"), "failed");
+    let anthropic = json!({ "model": "demo", "max_tokens": 1, "messages": [{ "role": "user", "content": "x" }] });
+    let refused: Json = server.post("/v1/messages", &anthropic).json();
+    assert_eq!(refused["error"]["type"], "overloaded_error");
+}
+
+#[test]
+fn who_waits_too_long_for_a_model_is_told_to_come_again() {
+    // The first model is in use and takes all the memory.
+    let settings =
+        Settings { models_memory: Some(5), load_patience: Duration::from_millis(200), ..Settings::default() };
+    let models = ["a", "b"].map(|id| Demo { id, bytes: 5, context: 8192, ..Demo::default() });
+    let server = serve(settings, models.to_vec());
+    let more = json!({ "model": "a", "stream": true, "logit_bias": { "1": -100, "106": -100 } });
+    let open = server.open("POST", "/v1/chat/completions", &[], &with(chat("x", json!({})), more).to_string());
+    let mut open = open;
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut open.0, &mut line).unwrap();
+    assert!(line.contains("200"), "{line}");
+    assert_eq!(ask(&server, "b"), 503);
+    drop(open);
+    let ready = (0..100).any(|_| ask(&server, "b") == 200);
+    assert!(ready);
+}
