@@ -30,7 +30,8 @@ struct Shared {
     u16 *high, *low;  // [QUERIES][PITCH]: queries, chunks in the order of the scores
     float *scores;    // [QUERIES][SCORES]
     float *largest, *total, *all_largest, *all_total, *factor, *scale;
-    float2 *turns;
+    float2 *turns, *joins;
+    float **places;  // where results of a query go
     u32 *slots;   // [2][PAGE]
     u32 *order;   // chunks of values that do not turn
 };
@@ -49,7 +50,9 @@ __device__ __forceinline__ Shared share(u8 *memory) {
     s.factor = s.all_total + QUERIES;
     s.scale = s.factor + QUERIES;
     s.turns = (float2 *)(s.scale + QUERIES);
-    s.slots = (u32 *)(s.turns + TURNING / 2);
+    s.joins = s.turns + TURNING / 2;
+    s.places = (float **)(s.joins + QUERIES);
+    s.slots = (u32 *)(s.places + QUERIES);
     s.order = s.slots + 2 * PAGE;
     return s;
 }
@@ -83,28 +86,31 @@ __device__ __forceinline__ u32 scored_component(const Attention &args, const Sha
     return n < turning ? turning_component(args, n) : component_of(s.order[n - turning]);
 }
 
+// Component `at` of a query in the order of scores.
+__device__ __forceinline__ float query_component(const Attention &args, const Shared &s, const float *query, u32 at) {
+    u32 d = scored_component(args, s, at / 8) + at % 8;
+    float x = query[d];
+    return FORMED && args.key_weights && at / 8 >= args.turning / 4 ? x * __ldg(args.key_weights + d) : x;
+}
+
 // Queries, brought between 2^13 and 2^14 and split. A warp takes a query.
 __device__ __forceinline__ void load_queries(const Attention &args, const Tile &t, const Shared &s) {
     u32 lane = threadIdx.x % 32;
+#pragma unroll 1
     for (u32 query = threadIdx.x / 32; query < QUERIES; query += THREADS / 32) {
         bool real = query < t.queries();
         const float *from = args.q.row(t.at + (real ? t.row_of(query) : 0)) + (u64)t.head_of(real ? query : 0) * WIDTH;
-        float x[WIDTH / 32], largest = 0.0f;
-#pragma unroll
-        for (int i = 0; i < WIDTH / 32; i++) {
-            u32 at = lane + 32 * i, d = scored_component(args, s, at / 8) + at % 8;
-            x[i] = real ? from[d] : 0.0f;
-            if (FORMED && args.key_weights && at / 8 >= args.turning / 4) x[i] *= __ldg(args.key_weights + d);
-            largest = fmaxf(largest, fabsf(x[i]));
-        }
+        float largest = 0.0f;
+#pragma unroll 4
+        for (u32 at = lane; at < WIDTH; at += 32) largest = fmaxf(largest, fabsf(query_component(args, s, from, at)));
         u32 exponent = __float_as_uint(warp_max(largest)) >> 23;
         // 2^(13 - e) for a largest of 2^e; what is zero, tiny or no number stays as it is.
         bool usual = exponent > 40 && exponent < 250;
         float factor = usual ? __uint_as_float((254u + 13u - exponent) << 23) : 1.0f;
-#pragma unroll
-        for (int i = 0; i < WIDTH / 32; i++) {
-            u32 at = query * PITCH + lane + 32 * i;
-            split(x[i] * factor, s.high[at], s.low[at]);
+#pragma unroll 2
+        for (u32 at = lane; at < WIDTH; at += 32) {
+            float x = real ? query_component(args, s, from, at) * factor : 0.0f;
+            split(x, s.high[query * PITCH + at], s.low[query * PITCH + at]);
         }
         if (lane == 0) s.scale[query] = usual ? __uint_as_float((exponent - 13u) << 23) : 1.0f;
     }
@@ -127,7 +133,7 @@ __device__ __forceinline__ void find_slots(const Step &step, const Attention &ar
 
 __device__ __forceinline__ void fetch_keys(const Attention &args, const Tile &t, const Shared &s, const u32 *slots) {
     const Cache &cache = args.sources[0].cache;
-#pragma unroll 4
+#pragma unroll 2
     for (u32 i = threadIdx.x; i < PAGE * CHUNKS; i += THREADS) {
         u32 slot = slots[i % PAGE];
         bool real = slot != NO_SLOT;
@@ -139,7 +145,7 @@ __device__ __forceinline__ void fetch_keys(const Attention &args, const Tile &t,
 // Values of positions `low` to `high` of a page; zeros for all others.
 __device__ __forceinline__ void fetch_values(const Attention &args, const Tile &t, u16 *values, const u32 *slots, u32 low, u32 high) {
     const Cache &cache = args.sources[0].cache;
-#pragma unroll 4
+#pragma unroll 2
     for (u32 i = threadIdx.x; i < PAGE * CHUNKS; i += THREADS) {
         u32 p = i / CHUNKS, j = i % CHUNKS, slot = slots[p];
         bool real = slot != NO_SLOT && p >= low && p < high;
@@ -215,7 +221,7 @@ __device__ __forceinline__ void scores(const Attention &args, const Shared &s, c
         u32 queries = shared_address((matrix / 2 ? s.low : s.high) + (8 * set + lane % 8) * PITCH + matrix % 2 * 8);
         u32 keys = shared_address(s.keys + (matrix / 2 * PAGE + key) * 8);
         u32 formed = FORMED ? turning : CHUNKS;
-#pragma unroll 4
+#pragma unroll 1
         for (u32 n = 0; n < formed; n += 4) {
             score_step<0, FORMED>(sums, keys + n * PAGE * 16, queries + n * 16);
             if (n + 2 < formed) score_step<1, FORMED>(sums, keys + (n + 2) * PAGE * 16, queries + (n + 2) * 16);
@@ -223,7 +229,7 @@ __device__ __forceinline__ void scores(const Attention &args, const Shared &s, c
         if (FORMED) {
             u32 from = shared_address(values + key * PITCH);
             const u32 *order = s.order + matrix / 2 - turning;
-#pragma unroll 4
+#pragma unroll 1
             for (u32 n = turning; n < CHUNKS; n += 4) {
                 score_step<0, false>(sums, from + order[n] * 16, queries + n * 16);
                 if (n + 2 < CHUNKS) score_step<1, false>(sums, from + order[n + 2] * 16, queries + (n + 2) * 16);
@@ -239,6 +245,7 @@ __device__ __forceinline__ void scores(const Attention &args, const Shared &s, c
 // Scores become exponentials, and the span's sums move to the new maximum. A warp takes a query.
 __device__ __forceinline__ void softmax(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 page) {
     u32 lane = threadIdx.x % 32;
+#pragma unroll 1
     for (u32 query = threadIdx.x / 32; query < QUERIES; query += THREADS / 32) {
         bool real = query < t.queries();
         u32 position = real ? step.position(t.row + t.row_of(query)) : 0, low = first_seen(position, args.window);
@@ -410,92 +417,107 @@ __device__ __forceinline__ void clear(const Shared &s, Sums &sums) {
 // Whether a query sees nothing of a span. Where a score is no number, the sum of exponentials is none.
 __device__ __forceinline__ bool is_empty(const Shared &s, u32 q) { return s.largest[q] == -INFINITE && s.total[q] == 0.0f; }
 
-// Calls `f` with the query, the component and the sum of all that a thread has.
-template <typename F> __device__ __forceinline__ void each_sum(const Tile &t, Sums &sums, F f) {
+// Brings sums to the place of the queries, [QUERIES][WIDTH + 8], which are not read any more.
+__device__ __forceinline__ float *show(const Shared &s, const Sums &sums) {
+    float *shown = (float *)s.high;
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (warp >= SLICES) return;
+    __syncthreads();
+    if (warp < SLICES) {
 #pragma unroll
-    for (int n = 0; n < SETS; n++)
+        for (int n = 0; n < SETS; n++)
 #pragma unroll
-        for (int o = 0; o < OWN; o++)
+            for (int o = 0; o < OWN; o++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                u32 query = 8 * n + lane % 4 * 2 + i % 2;
-                if (query < t.queries()) f(query, component_of((warp * OWN + o) * 2 + i / 2) + lane / 4, sums[o][n][i]);
-            }
+                for (int i = 0; i < 4; i++) {
+                    u32 d = component_of((warp * OWN + o) * 2 + i / 2) + lane / 4;
+                    shown[(8 * n + lane % 4 * 2 + i % 2) * PITCH + d] = sums[o][n][i];
+                }
+    }
+    __syncthreads();
+    return shown;
 }
 
 // Joins a span with those before.
 __device__ __forceinline__ void join_all(const Shared &s, const Sums &sums, Sums &all) {
-    u32 lane = threadIdx.x % 32;
+    u32 lane = threadIdx.x % 32, own = threadIdx.x;
+    if (own < QUERIES) {
+        float2 factors = make_float2(1.0f, -1.0f);
+        if (!is_empty(s, own)) {
+            join_factors(s.all_largest[own], s.largest[own], factors.x, factors.y);
+            s.all_total[own] = joined(s.all_total[own], factors.x, s.total[own], factors.y);
+            s.all_largest[own] = fmaxf(s.all_largest[own], s.largest[own]);
+        }
+        s.joins[own] = factors;
+    }
+    __syncthreads();
 #pragma unroll
     for (int n = 0; n < SETS; n++)
 #pragma unroll
         for (int c = 0; c < 2; c++) {
-            u32 q = 8 * n + lane % 4 * 2 + c;
-            if (is_empty(s, q)) continue;
-            float a, b;
-            join_factors(s.all_largest[q], s.largest[q], a, b);
+            float2 factors = s.joins[8 * n + lane % 4 * 2 + c];
+            if (factors.y < 0.0f) continue;
 #pragma unroll
             for (int o = 0; o < OWN; o++)
 #pragma unroll
-                for (int i = c; i < 4; i += 2) all[o][n][i] = joined(all[o][n][i], a, sums[o][n][i], b);
+                for (int i = c; i < 4; i += 2) all[o][n][i] = joined(all[o][n][i], factors.x, sums[o][n][i], factors.y);
         }
-    __syncthreads();
-    u32 q = threadIdx.x;
-    if (q < QUERIES && !is_empty(s, q)) {
-        float a, b;
-        join_factors(s.all_largest[q], s.largest[q], a, b);
-        s.all_total[q] = joined(s.all_total[q], a, s.total[q], b);
-        s.all_largest[q] = fmaxf(s.all_largest[q], s.largest[q]);
-    }
     __syncthreads();
 }
 
-// All spans of a tile, one after another.
-__device__ __forceinline__ void all_spans(const Step &step, const Attention &args, const Tile &t, const Shared &s) {
+// Where a query's sums of span `i` are kept for `join_spans`, behind its largest score and total; null: it sees nothing of it.
+__device__ __forceinline__ float *place_of(const Step &step, const Attention &args, const Tile &t, u32 i, u32 q) {
+    u32 row = t.at + t.row_of(q), seen = first_seen(step.position(t.row + t.row_of(q)), args.window) / PAGE / args.span;
+    if (i < seen || i - seen >= args.spans_each) return nullptr;
+    return args.spans + ((u64)(row * args.heads + t.head_of(q)) * args.spans_each + i - seen) * (WIDTH + 4);
+}
+
+// Writes results, or what is kept of span `i`.
+__device__ __forceinline__ void write(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 i, const Sums &sums) {
+    u32 own = threadIdx.x;
+    if (own < t.queries()) {
+        float *to = args.out.row(t.at + t.row_of(own)) + (u64)t.head_of(own) * WIDTH;
+        if (args.spans) {
+            to = place_of(step, args, t, i, own);
+            if (to) to[0] = s.largest[own], to[1] = s.total[own], to += 4;
+        }
+        s.places[own] = to;
+        s.factor[own] = args.spans ? 1.0f : __fdiv_rn(1.0f, s.all_total[own]);
+    }
+    const float *shown = show(s, sums);
+#pragma unroll 1
+    for (u32 q = threadIdx.x / 32; q < t.queries(); q += THREADS / 32) {
+        float *to = s.places[q], factor = s.factor[q];
+        if (!to) continue;
+#pragma unroll 4
+        for (u32 d = threadIdx.x % 32; d < WIDTH; d += 32) to[d] = shown[q * PITCH + d] * factor;
+    }
+}
+
+// A tile: all spans one after another, or the one that is `k` behind the first that it sees, to be joined later.
+__device__ __forceinline__ void run(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 k) {
+    u32 first = t.low / PAGE, last = (t.high - 1) / PAGE, i = first / args.span + k;
+    if (args.spans) {
+        if (i * args.span > last) return;
+        first = max(first, i * args.span), last = min(last, (i + 1) * args.span - 1);
+    }
     Sums all, sums;
     clear(s, all);
     clear(s, sums);
     if (threadIdx.x < QUERIES) s.all_largest[threadIdx.x] = -INFINITE, s.all_total[threadIdx.x] = 0.0f;
-    u32 low = t.low / PAGE, last = (t.high - 1) / PAGE;
+    begin_pages(step, args, t, s, first);
     load_queries(args, t, s);
-    begin_pages(step, args, t, s, low);
 #pragma unroll 1
-    for (u32 page = low; page <= last; page++) {
+    for (u32 page = first; page <= last; page++) {
         add_page(step, args, t, s, page, last, sums);
-        if (page < last && (page + 1) % args.span) continue;
+        if (args.spans || (page < last && (page + 1) % args.span)) continue;
         join_all(s, sums, all);
         clear(s, sums);
     }
-    each_sum(t, all, [&](u32 q, u32 d, float sum) {
-        args.out.row(t.at + t.row_of(q))[(u64)t.head_of(q) * WIDTH + d] = sum * __fdiv_rn(1.0f, s.all_total[q]);
-    });
-}
-
-// Span `k` of a tile, counted from the first that it sees, kept for `join_spans`.
-__device__ __forceinline__ void one_span(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 k) {
-    u32 low = t.low / PAGE, end = (t.high - 1) / PAGE + 1, i = low / args.span + k;
-    u32 first = max(low, i * args.span), last = min(end, (i + 1) * args.span) - 1;
-    if (i * args.span >= end) return;
-    Sums sums;
-    clear(s, sums);
-    load_queries(args, t, s);
-    begin_pages(step, args, t, s, first);
-#pragma unroll 1
-    for (u32 page = first; page <= last; page++) add_page(step, args, t, s, page, last, sums);
-    auto place = [&](u32 q) -> float * {
-        u32 row = t.at + t.row_of(q), seen = first_seen(step.position(t.row + t.row_of(q)), args.window) / PAGE / args.span;
-        if (i < seen || i - seen >= args.spans_each) return nullptr;
-        return args.spans + ((u64)(row * args.heads + t.head_of(q)) * args.spans_each + i - seen) * (WIDTH + 4);
-    };
-    each_sum(t, sums, [&](u32 q, u32 d, float sum) {
-        float *to = place(q);
-        if (to) to[4 + d] = sum;
-    });
-    u32 q = threadIdx.x;
-    float *to = q < t.queries() ? place(q) : nullptr;
-    if (to) to[0] = s.largest[q], to[1] = s.total[q];
+    if (args.spans) {
+#pragma unroll
+        for (int n = 0; n < OWN * SETS * 4; n++) all[n / (SETS * 4)][n / 4 % SETS][n % 4] = sums[n / (SETS * 4)][n / 4 % SETS][n % 4];
+    }
+    write(step, args, t, s, i, all);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, WIDTH == 512 ? 1 : 2)
@@ -512,7 +534,6 @@ attention_mma(const Step step, const __grid_constant__ Attention args) {
         if (!find(step, args, n % tiles, t)) continue;
         // What the tile before has left in shared memory is not read any more.
         __syncthreads();
-        if (args.spans) one_span(step, args, t, s, n / tiles);
-        else all_spans(step, args, t, s);
+        run(step, args, t, s, n / tiles);
     }
 }

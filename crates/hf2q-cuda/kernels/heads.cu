@@ -16,22 +16,14 @@ struct Heads {
     u32 q_heads, k_heads, v_heads, padding;
 };
 
-enum : int { THREADS = 128, WIDEST_HEAD = 1024 };
-
-// Threads that norm.cu takes for a group: `threads` in launch/norm.rs.
-__device__ __forceinline__ u32 threads_of(u32 width) { return width <= 256 ? 32 : width <= 512 ? 64 : 128; }
+enum : int { THREADS = 128, WIDEST_HEAD = 512 };
 
 // The head `x` normalized, into `to`.
 __device__ __forceinline__ void normalize(const Norm &args, const float *x, float *to) {
-    __shared__ float parts[THREADS / 32];
-    u32 n = args.group, threads = threads_of(n), lane = threadIdx.x % 32;
-    float squares = 0.0f;
-    if (threadIdx.x < threads)
-        for (u32 i = threadIdx.x; i < n; i += threads) squares = __fmaf_rn(x[i], x[i], squares);
-    squares = warp_sum(squares);
-    if (lane == 0) parts[threadIdx.x / 32] = squares;
-    __syncthreads();
-    float factor = inverse_rms_of(warp_sum(lane < threads / 32 ? parts[lane] : 0.0f), n, args.eps);
+    u32 n = args.group, threads = threads_of(n);
+    float squares = squares_of(n, threads, [&](u32 i) { return x[i]; });
+    float factor = inverse_rms_of(block_sum(squares, threads), n, args.eps);
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < n; i += THREADS) {
         float y = x[i] * factor;
         to[i] = args.weight ? y * __ldg(args.weight + i) : y;
@@ -52,6 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) heads(const Step step, con
     const Part &part = is_query ? args.q : is_key ? args.k : args.v;
     const Norm &norm = part.norm;
     const float *x = norm.x.row(r) + h * norm.group;
+#pragma unroll 4
     for (u32 i = threadIdx.x; i < norm.group; i += THREADS) head[i] = x[i];
     __syncthreads();
     const float *from = head;
@@ -63,6 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) heads(const Step step, con
     if (part.turns) {
         turn_head(norm, norm.angles + (u64)r * 2 * norm.pairs, to, threadIdx.x, THREADS, [&](u32 i) { return from[i]; });
     } else {
+#pragma unroll 1
         for (u32 i = threadIdx.x; i < norm.group; i += THREADS) to[i] = from[i];
     }
     if (is_query) return;

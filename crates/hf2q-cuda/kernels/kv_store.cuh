@@ -90,6 +90,7 @@ __device__ __forceinline__ u32 word_of(const Draft &d, const Vectors &v, u32 g, 
     if (v.format == KV_F16) return float_to_half(x[2 * w]) | (u32)float_to_half(x[2 * w + 1]) << 16;
     if (v.format == KV_BF16) return float_to_brain(x[2 * w]) | (u32)float_to_brain(x[2 * w + 1]) << 16;
     u32 word = 0, last = min(31u, (32 * w + 31) / v.bits);
+#pragma unroll 1
     for (u32 i = 32 * w / v.bits; i <= last; i++) {
         int shift = (int)(i * v.bits) - (int)(32 * w);
         word |= shift >= 0 ? (u32)codes[i] << shift : (u32)codes[i] >> -shift;
@@ -106,10 +107,12 @@ __device__ __forceinline__ void store(const Step &step, const KvStore &args, Dra
     if (v.format == KV_Q8_0) int8(draft, groups);
     u32 slot = step.at(step.group(args.group, GROUP_SLOTS_AT) + r), page = slot / PAGE, p = slot % PAGE;
     u32 *block = is_key ? cache.block_of_keys(page, head) : cache.block_of_values(page, head);
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < groups * v.bits; i += blockDim.x) {
         u32 g = i / v.bits, w = i % v.bits;
         block[is_key ? key_word(v.bits, g, w, p) : value_word(v.bits, groups, g, w, p)] = word_of(draft, v, g, w);
     }
     u16 *scales = scales_of(block, v, groups);
+#pragma unroll 1
     for (u32 s = threadIdx.x; s < v.scales; s += blockDim.x) scales[s * PAGE + p] = draft.scales[s];
 }

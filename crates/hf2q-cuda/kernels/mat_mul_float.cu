@@ -66,10 +66,18 @@ __device__ __forceinline__ void accumulate(float (&sums)[OUT][COUNT], const u8* 
 
 template <int TYPE, int OUT, int COUNT> __device__ __forceinline__ void multiply(const Step& step, const FloatProduct& p) {
     Span span;
+    const u32 lane = threadIdx.x % 32, first = (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * OUT;
     start_next();
+    // Which matrix is known beforehand unless a router chooses it.
+    if (!p.experts.data && first < p.n_out) {
+        const u64 bytes = (u64)p.n_in * Raw<TYPE>::BYTES;
+        const u8* from = p.weight + first * bytes;
+#pragma unroll 1
+        for (u64 at = 128 * lane; at < (p.n_out - first < OUT ? p.n_out - first : OUT) * bytes; at += 4096)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
+    }
     wait_for_inputs();
     if (!find_span(step, p, blockIdx.y, COUNT, span)) return;
-    const u32 lane = threadIdx.x % 32, first = (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32) * OUT;
     if (first >= p.n_out) return;
     const u8* rows[OUT];
     float sums[OUT][COUNT];

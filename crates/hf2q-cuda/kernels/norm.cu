@@ -5,44 +5,10 @@
 // width. grid.x counts groups of all rows.
 #include "norm.cuh"
 
-// Values of a thread that are read before any is used: all but those of very wide groups.
-#define HELD 8
-
-// 1 / sqrt(mean(x^2) + eps); `held` are the thread's first values.
-__device__ __forceinline__ float inverse_rms(const float *x, u32 n, float eps, float (&held)[HELD]) {
-#pragma unroll
-    for (int j = 0; j < HELD; j++) {
-        u32 i = threadIdx.x + j * blockDim.x;
-        held[j] = i < n ? x[i] : 0.0f;
-    }
-    float squares = 0.0f;
-#pragma unroll
-    for (int j = 0; j < HELD; j++) squares = __fmaf_rn(held[j], held[j], squares);
-    for (u32 i = threadIdx.x + HELD * blockDim.x; i < n; i += blockDim.x) squares = __fmaf_rn(x[i], x[i], squares);
-    return inverse_rms_of(block_sum(squares), n, eps);
-}
-
-// Writes every value of a group, made by `VALUE` of `value` (normalized) and its column `i`; `j` counts the thread's first ones.
-#define WRITE(VALUE)                                                                        \
-    for (int j = 0; j < HELD; j++) {                                                        \
-        u32 i = threadIdx.x + j * blockDim.x;                                               \
-        if (i < args.group) {                                                               \
-            float value = held[j] * factor * weights[j];                                    \
-            out[i] = (VALUE);                                                               \
-        }                                                                                   \
-    }                                                                                       \
-    for (u32 i = threadIdx.x + HELD * blockDim.x; i < args.group; i += blockDim.x) {        \
-        float value = normalized(args, x[i], factor, i);                                    \
-        out[i] = (VALUE);                                                                   \
-    }
-
-// The thread's first weights, or ones: x · 1 is x. No kernel writes them, so they are read before inputs are waited for.
-__device__ __forceinline__ void weights_of(const Norm &args, float (&weights)[HELD]) {
-#pragma unroll
-    for (int j = 0; j < HELD; j++) {
-        u32 i = threadIdx.x + j * blockDim.x;
-        weights[j] = args.weight && i < args.group ? __ldg(args.weight + i) : 1.0f;
-    }
+// 1 / sqrt(mean(x^2) + eps) of a group.
+__device__ __forceinline__ float inverse_rms(const Norm &args, const float *x) {
+    float squares = squares_of(args.group, blockDim.x, [&](u32 i) { return x[i]; });
+    return inverse_rms_of(block_sum(squares, blockDim.x), args.group, args.eps);
 }
 
 __device__ __forceinline__ float normalized(const Norm &args, float x, float factor, u32 i) {
@@ -58,26 +24,18 @@ __device__ __forceinline__ float normalized(const Norm &args, float x, float fac
     float *out = args.out.row(r) + first
 
 extern "C" __global__ void rms_norm(const Step step, const Norm args) {
-    start_next();
-    float weights[HELD];
-    weights_of(args, weights);
-    wait_for_inputs();
+    begin();
     EACH_GROUP;
-    float held[HELD], factor = inverse_rms(x, args.group, args.eps, held);
-#pragma unroll
-    WRITE(value)
+    float factor = inverse_rms(args, x);
+    for (u32 i = threadIdx.x; i < args.group; i += blockDim.x) out[i] = normalized(args, x[i], factor, i);
 }
 
 extern "C" __global__ void norm_add(const Step step, const Norm args) {
-    start_next();
-    float weights[HELD];
-    weights_of(args, weights);
-    wait_for_inputs();
+    begin();
     EACH_GROUP;
     const float *residual = args.residual.row(r) + first;
-    float held[HELD], factor = inverse_rms(x, args.group, args.eps, held);
-#pragma unroll
-    WRITE(residual[i] + value)
+    float factor = inverse_rms(args, x);
+    for (u32 i = threadIdx.x; i < args.group; i += blockDim.x) out[i] = residual[i] + normalized(args, x[i], factor, i);
 }
 
 template <typename Value>
@@ -95,7 +53,7 @@ extern "C" __global__ void rope(const Step step, const Norm args) {
 extern "C" __global__ void norm_rope(const Step step, const Norm args) {
     begin();
     EACH_GROUP;
-    float held[HELD], factor = inverse_rms(x, args.group, args.eps, held);
+    float factor = inverse_rms(args, x);
     turn(args, step, r, out, [&](u32 i) { return normalized(args, x[i], factor, i); });
 }
 

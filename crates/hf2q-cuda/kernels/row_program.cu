@@ -3,7 +3,7 @@
 #include "norm.cuh"
 #include "quantize.cuh"
 
-enum { ROW_LOAD, ROW_STORE, ROW_NORM, ROW_ADD, ROW_SCALE, ROW_EXPERT_SUM, ROW_QUANTIZE };
+enum { ROW_LOAD, ROW_STORE, ROW_NORM, ROW_ADD, ROW_SCALE, ROW_EXPERT_SUM, ROW_QUANTIZE, ROW_WAIT };
 
 // `Micro` in launch/row_program.rs. Rows in shared memory are numbered.
 struct Micro {
@@ -25,99 +25,121 @@ struct Micro {
     u32 padding;
 };
 
-enum : int { MOST = 40, COLUMNS = 8 };
+enum : int { MOST = 40 };
 
 struct RowProgram {
     Micro micros[MOST];
-    u32 count, kind, width, padding;
+    u32 count, kind, width;
+    // Rows of shared memory that are computed.
+    u32 rows;
 };
 
-// COUNT: the columns of a thread.
-#define EACH_COLUMN(BODY)                                                       \
-    _Pragma("unroll") for (int j = 0; j < COLUMNS; j++) {                       \
-        const u32 i = threadIdx.x + j * blockDim.x;                             \
-        if (i < width) { BODY; }                                                \
-    }
+// Columns of a thread, four at a time: mostly once. A part of the code runs once a launch, so that fetching it counts.
+#define EACH_COLUMN _Pragma("unroll 1") for (u32 i = 4 * threadIdx.x; i < width; i += 4 * blockDim.x)
+
+__device__ __forceinline__ void copy16(float *to, const float *from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+}
+__device__ __forceinline__ float4 four(const float *from) { return *(const float4 *)from; }
+__device__ __forceinline__ void put(float *to, float4 v) { *(float4 *)to = v; }
 
 __device__ __forceinline__ void expert_sum(const Micro &m, u32 r, u32 width, float *to) {
     const float *x = m.rows.row(r), *weights = m.weights.row(r);
-    float sums[COLUMNS];
+    const u32 experts = m.weights.width;
+    EACH_COLUMN {
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 1
+        for (u32 first = 0; first < experts; first += 8) {
+            float4 v[8];
+            float w[8];
 #pragma unroll
-    for (int j = 0; j < COLUMNS; j++) sums[j] = 0.0f;
-#pragma unroll 4
-    for (u32 k = 0; k < m.weights.width; k++) {
-        const float weight = weights[k];
-        EACH_COLUMN(sums[j] = __fmaf_rn(weight, x[k * width + i], sums[j]))
+            for (u32 k = 0; k < 8; k++) {
+                const u32 expert = first + k < experts ? first + k : first;
+                v[k] = four(x + expert * width + i), w[k] = weights[expert];
+            }
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) {
+                if (first + k >= experts) break;
+                sum.x = __fmaf_rn(w[k], v[k].x, sum.x), sum.y = __fmaf_rn(w[k], v[k].y, sum.y);
+                sum.z = __fmaf_rn(w[k], v[k].z, sum.z), sum.w = __fmaf_rn(w[k], v[k].w, sum.w);
+            }
+        }
+        put(to + i, sum);
     }
-    EACH_COLUMN(to[i] = sums[j])
-}
-
-__device__ __forceinline__ void norm(const Micro &m, u32 width, const float *x, float *to) {
-    float held[COLUMNS], weights[COLUMNS], squares = 0.0f;
-#pragma unroll
-    for (int j = 0; j < COLUMNS; j++) {
-        const u32 i = threadIdx.x + j * blockDim.x;
-        held[j] = i < width ? x[i] : 0.0f;
-        weights[j] = m.by && i < width ? __ldg(m.by + i) : 1.0f;
-    }
-#pragma unroll
-    for (int j = 0; j < COLUMNS; j++) squares = __fmaf_rn(held[j], held[j], squares);
-    const float factor = inverse_rms_of(block_sum(squares), width, m.value);
-    EACH_COLUMN(to[i] = held[j] * factor * weights[j])
 }
 
 __device__ __forceinline__ void quantize(const Micro &m, u32 r, u32 width, const float *x) {
     const Coded to = {m.codes, m.groups, width, (width + 255) / 256 * 256};
-    __syncthreads();
-    for (u32 first = 4 * threadIdx.x; first < to.n_pad; first += 4 * blockDim.x) {
-        float v[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) v[i] = first < width ? x[first + i] : 0.0f;
-        quantize4(to, r, first, v, __activemask());
+#pragma unroll 1
+    for (u32 i = 4 * threadIdx.x; i < to.n_pad; i += 4 * blockDim.x) {
+        const float4 own = i < width ? four(x + i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const float v[4] = {own.x, own.y, own.z, own.w};
+        quantize4(to, r, i, v, __activemask());
     }
-    __syncthreads();
 }
 
+// Rows of memory behind those that are computed hold the weights of norms: of the `n`th norm that has some.
 extern "C" __global__ void __launch_bounds__(1024) row_program(const Step step, const __grid_constant__ RowProgram args) {
-    extern __shared__ float memory[];
+    extern __shared__ __align__(16) float memory[];
     start_next();
     const u32 r = blockIdx.x, width = args.width;
-    // Weights are not written by kernels, so they are brought near before inputs are waited for.
-    for (u32 n = 0; n < args.count; n++) {
-        const Micro &m = args.micros[n];
-        if (m.code != ROW_NORM || !m.by) continue;
-        for (u32 i = 32 * threadIdx.x; i < width; i += 32 * blockDim.x) asm volatile("prefetch.global.L2 [%0];" ::"l"(m.by + i));
-    }
-    wait_for_inputs();
-    if (r >= step.count(args.kind)) return;
-    // Rows that are read are on their way before the first is used.
+    // Weights are not written by kernels, so they are on their way before inputs are waited for.
+    float *weights = memory + args.rows * width;
 #pragma unroll 1
     for (u32 n = 0; n < args.count; n++) {
         const Micro &m = args.micros[n];
+        if (m.code != ROW_NORM || !m.by) continue;
+        EACH_COLUMN copy16(weights + i, m.by + i);
+        weights += width;
+    }
+    weights = memory + args.rows * width;
+    wait_for_inputs();
+    const u32 count = r < step.count(args.kind) ? args.count : 0;
+    float factor = 0.0f;
+#pragma unroll 1
+    for (u32 n = 0; n < count; n++) {
+        const Micro &m = args.micros[n];
         float *to = memory + m.to * width;
         const float *a = memory + m.a * width, *b = memory + m.b * width;
-        switch (m.code) {
-        case ROW_LOAD: {
+        if (m.code == ROW_LOAD) {
             const float *from = m.rows.row(r);
-            EACH_COLUMN(copy4(to + i, from + i))
-            asm volatile("cp.async.commit_group;" ::: "memory");
-            if (n + 1 == args.count || args.micros[n + 1].code != ROW_LOAD) asm volatile("cp.async.wait_group 0;" ::: "memory");
-            break;
-        }
-        case ROW_STORE: {
+            EACH_COLUMN copy16(to + i, from + i);
+        } else if (m.code == ROW_STORE) {
             float *out = m.rows.row(r);
-            EACH_COLUMN(out[i] = a[i])
-            break;
-        }
-        case ROW_NORM: norm(m, width, a, to); break;
-        case ROW_ADD: EACH_COLUMN(to[i] = a[i] + b[i]) break;
-        case ROW_SCALE: {
-            const float factor = m.by ? m.value * *m.by : m.value;
-            EACH_COLUMN(to[i] = a[i] * factor)
-            break;
-        }
-        case ROW_EXPERT_SUM: expert_sum(m, r, width, to); break;
-        case ROW_QUANTIZE: quantize(m, r, width, a); break;
+            EACH_COLUMN put(out + i, four(a + i));
+        } else if (m.code == ROW_NORM) {
+            // Norms of one row, one after another, have one factor.
+            if (!m.b) factor = inverse_rms_of(block_sum(squares_of(width, blockDim.x, [&](u32 i) { return a[i]; }), blockDim.x), width, m.value);
+            EACH_COLUMN {
+                float4 v = four(a + i);
+                v.x *= factor, v.y *= factor, v.z *= factor, v.w *= factor;
+                if (m.by) {
+                    const float4 w = four(weights + i);
+                    v.x *= w.x, v.y *= w.y, v.z *= w.z, v.w *= w.w;
+                }
+                put(to + i, v);
+            }
+            if (m.by) weights += width;
+        } else if (m.code == ROW_EXPERT_SUM) {
+            expert_sum(m, r, width, to);
+        } else if (m.code == ROW_QUANTIZE) {
+            quantize(m, r, width, a);
+        } else if (m.code == ROW_WAIT) {
+            // A thread reads what it has copied itself.
+            asm volatile("cp.async.wait_all;" ::: "memory");
+        } else if (m.code == ROW_ADD) {
+            EACH_COLUMN {
+                const float4 v = four(a + i), w = four(b + i);
+                put(to + i, make_float4(v.x + w.x, v.y + w.y, v.z + w.z, v.w + w.w));
+            }
+        } else {
+            const float by = m.by ? m.value * *m.by : m.value;
+            EACH_COLUMN {
+                const float4 v = four(a + i);
+                put(to + i, make_float4(v.x * by, v.y * by, v.z * by, v.w * by));
+            }
         }
     }
+    // Nothing is copied to where another block may be by then.
+    asm volatile("cp.async.wait_all;" ::: "memory");
 }

@@ -135,7 +135,8 @@ pub(crate) fn compile(
     let place = |at: &Option<usize>| at.map(|at| memory.at() + at as u64);
     compiler.places = arena.offsets.iter().map(place).collect();
     let (waves, mover) = compiler.lower(plan)?;
-    let fused = fuse::lower(&mut compiler, plan, &fuse::parts(plan))?;
+    let shared = compiler.device.info.shared();
+    let fused = fuse::lower(&mut compiler, plan, &fuse::parts(plan, shared))?;
     let used = compiler.used(bytes);
     if let Some(loading) = loading {
         loading.tell(&Loading::Weights { done: bytes as u64, total: bytes as u64 });
@@ -170,7 +171,8 @@ pub(crate) fn count(
     let (mut compiler, arena) = Compiler::new(plan, weights, limits, ((device, library, None), None))?;
     compiler.places = arena.offsets.iter().map(|at| at.map(|at| FAKE + at as u64)).collect();
     compiler.lower(plan)?;
-    fuse::lower(&mut compiler, plan, &fuse::parts(plan))?;
+    let shared = compiler.device.info.shared();
+    fuse::lower(&mut compiler, plan, &fuse::parts(plan, shared))?;
     // A weight that is packed lies there twice for a moment.
     compiler.taken += granted(largest);
     Ok(compiler.used(bytes))
@@ -203,7 +205,7 @@ impl<'a> Compiler<'a> {
     ) -> Result<(Self, Arena), BackendError> {
         let recording = &plan.recording;
         recording.check_open(NAME, &weights, limits)?;
-        let waves = fuse::waves(plan, &fuse::parts(plan));
+        let waves = fuse::waves(plan, &fuse::parts(plan, device.info.shared()));
         let arena = Plan { recording: recording.clone(), waves }.arena(limits.max_rows, limits.max_logit_rows);
         if arena.offsets[recording.logits.tensor.index()].is_none() {
             let why = "no operation writes the logits".to_owned();

@@ -32,6 +32,16 @@ impl DeviceInfo {
         format!("sm_{major}{minor}{letter}")
     }
 
+    /// Most bytes of shared memory of a block of threads.
+    pub(crate) fn shared(&self) -> usize {
+        let kibibytes = match self.capability {
+            (8, 0 | 7) => 163,
+            (9..=10, _) => 227,
+            _ => 99,
+        };
+        kibibytes << 10
+    }
+
     /// Architectures whose code the device runs, its own first: code for an earlier minor version runs on a later one.
     pub(crate) fn arches(&self) -> Vec<String> {
         let (major, minor) = self.capability;

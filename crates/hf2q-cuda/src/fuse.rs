@@ -39,12 +39,13 @@ impl Part {
     }
 }
 
-/// Parts of a plan, in the order of their launches.
-pub(crate) fn parts(plan: &Plan) -> Vec<Part> {
+/// Parts of a plan, in the order of their launches. A block of threads may use `shared` bytes.
+pub(crate) fn parts(plan: &Plan, shared: usize) -> Vec<Part> {
     let recording = &plan.recording;
     let mut fuser = Fuser {
         recording,
         access: recording.ops.iter().map(|op| op.op.access()).collect(),
+        shared,
         parts: Vec::new(),
         open: None,
     };
@@ -57,6 +58,7 @@ pub(crate) fn parts(plan: &Plan) -> Vec<Part> {
 struct Fuser<'a> {
     recording: &'a Recording,
     access: Vec<Access>,
+    shared: usize,
     parts: Vec<Part>,
     /// Position of the last part of operations on whole rows.
     open: Option<usize>,
@@ -65,7 +67,8 @@ struct Fuser<'a> {
 impl Fuser<'_> {
     fn add(&mut self, i: usize) {
         let op = &self.recording.ops[i].op;
-        if row_program::rows_of(self.recording, op).is_some() {
+        let rows = row_program::rows_of(self.recording, op);
+        if rows.is_some_and(|(_, width)| row_program::fits(&[op], width, self.shared)) {
             return self.add_row_operation(i);
         }
         let part = match op {
@@ -130,7 +133,7 @@ impl Fuser<'_> {
         let rows = row_program::rows_of(self.recording, op(i));
         let written: Vec<View> = ops.iter().filter_map(|&o| row_program::output(op(o))).collect();
         let same = |view: &View| written.iter().all(|w| w == view || w.tensor != view.tensor);
-        let all: Vec<usize> = ops.iter().copied().chain([i]).collect();
+        let all: Vec<&Op> = ops.iter().copied().chain([i]).map(op).collect();
         let once = row_program::output(op(i)).is_some_and(|out| written.iter().all(|w| w.tensor != out.tensor));
         let of_experts = match op(i) {
             Op::ExpertSum(o) => written.iter().all(|w| w.tensor != o.x.tensor && w.tensor != o.weights.tensor),
@@ -139,7 +142,7 @@ impl Fuser<'_> {
         rows == row_program::rows_of(self.recording, op(ops[0]))
             && row_program::inputs(op(i)).iter().all(same)
             && (once && of_experts)
-            && rows.is_some_and(|(_, width)| row_program::fits(self.recording, &all, width))
+            && rows.is_some_and(|(_, width)| row_program::fits(&all, width, self.shared))
     }
 
     /// A store with what comes before it, which is taken out of its places.
@@ -323,12 +326,14 @@ mod tests {
 
     use super::*;
 
+    const SHARED: usize = 99 << 10;
+
     #[test]
     fn every_operation_is_in_one_part_and_none_passes_what_it_touches() {
         for (name, model) in toy::all(2) {
             let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
             let plan = Plan::compile(recording, Passes::ALL);
-            let order: Vec<usize> = parts(&plan).iter().flat_map(Part::ops).collect();
+            let order: Vec<usize> = parts(&plan, SHARED).iter().flat_map(Part::ops).collect();
             let mut all = order.clone();
             all.sort_unstable();
             assert_eq!(all, (0..plan.recording.ops.len()).collect::<Vec<_>>(), "{name}");
@@ -350,7 +355,7 @@ mod tests {
         for (name, model) in toy::all(2) {
             let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
             let plan = Plan::compile(recording, Passes::ALL);
-            let parts = parts(&plan);
+            let parts = parts(&plan, SHARED);
             assert!(parts.len() < plan.recording.ops.len(), "{name}");
             let waves = waves(&plan, &parts);
             assert_eq!((waves[0].start, waves.last().unwrap().end), (0, plan.recording.ops.len()), "{name}");

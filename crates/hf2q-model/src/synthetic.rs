@@ -12,14 +12,16 @@ use crate::model::{Model, StoredTensor};
 /// Elements of the pool of encoded rows from which a tensor is filled.
 const POOL: usize = 1 << 20;
 
-/// Makes the model `NAME:TYPE`, for example `gemma4-26b-a4b:q4_0`.
+/// Makes the model `NAME:TYPE`, for example `gemma4-26b-a4b:q4_0`; `q4_k_m` is the mix of types of that name.
 ///
 /// # Errors
 /// If the name is none of [`names`], or the type cannot be encoded.
 pub fn model(spec: &str) -> Result<Model, ModelError> {
-    let (config, ty) = parse(spec)?;
+    let (config, kind) = parse(spec)?;
     let mut pools = Pools::default();
-    let weights = rows(&config).map(|row| (row.gguf.clone(), tensor(&row, ty, &mut pools))).collect();
+    let layers = config.layers.len();
+    let weights =
+        rows(&config).map(|row| (row.gguf.clone(), tensor(&row, kind.stored(&row, layers), &mut pools))).collect();
     Model::new(config, weights)
 }
 
@@ -28,20 +30,64 @@ pub fn model(spec: &str) -> Result<Model, ModelError> {
 /// # Errors
 /// As [`model`].
 pub fn weight_bytes(spec: &str) -> Result<u64, ModelError> {
-    let (config, ty) = parse(spec)?;
+    let (config, kind) = parse(spec)?;
+    let layers = config.layers.len();
     let bytes = |row: TensorRow| {
-        let row_bytes = stored_type(&row, ty).row_bytes(row.shape[0]).expect("the type fits the row");
+        let row_bytes = kind.stored(&row, layers).row_bytes(row.shape[0]).expect("the type fits the row");
         row.shape[1..].iter().fold(row_bytes as u64, |bytes, &dim| bytes * dim as u64)
     };
     Ok(rows(&config).map(bytes).sum())
 }
 
-fn parse(spec: &str) -> Result<(Config, TensorType), ModelError> {
+/// Types of all matrices.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// One for all.
+    One(TensorType),
+    /// What `llama-quantize` makes of a model as `Q4_K_M`.
+    Q4KM,
+}
+
+impl Kind {
+    fn from_name(name: &str) -> Option<Self> {
+        let one = || TensorType::from_name(name).filter(|&t| hf2q_quant::can_encode(t)).map(Self::One);
+        if name.eq_ignore_ascii_case("q4_k_m") { Some(Self::Q4KM) } else { one() }
+    }
+
+    /// The type of a tensor of a model of so many layers.
+    fn stored(self, row: &TensorRow, layers: usize) -> TensorType {
+        let wanted = match self {
+            Self::One(ty) => ty,
+            Self::Q4KM => return q4_k_m(row, layers),
+        };
+        stored_type(row, wanted)
+    }
+}
+
+/// Embeddings and, in some layers, values and the last matrices of networks have more bits; rows that are no whole blocks of
+/// 256 have a type of blocks of 32.
+fn q4_k_m(row: &TensorRow, layers: usize) -> TensorType {
+    let layer = row.gguf.split('.').nth(1).and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
+    let eighth = layers / 8;
+    let more = layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
+    let embeds = row.gguf.starts_with("token_embd") || row.gguf.starts_with("output.");
+    let precise = embeds || more && ["attn_v.", "ffn_down"].iter().any(|name| row.gguf.contains(name));
+    let whole = row.shape[0].is_multiple_of(256);
+    let wanted = match (precise, whole) {
+        (true, true) => TensorType::Q6K,
+        (true, false) => TensorType::Q8_0,
+        (false, true) => TensorType::Q4K,
+        (false, false) => TensorType::Q5_0,
+    };
+    stored_type(row, wanted)
+}
+
+fn parse(spec: &str) -> Result<(Config, Kind), ModelError> {
     let (name, ty) = spec.split_once(':').unwrap_or((spec, ""));
     let unknown = || ModelError::Synthetic { spec: spec.to_owned(), accepted: accepted() };
     let (_, json) = presets().into_iter().find(|(n, _)| *n == name).ok_or_else(unknown)?;
-    let ty = TensorType::from_name(ty).filter(|&t| hf2q_quant::can_encode(t)).ok_or_else(unknown)?;
-    Ok((Config::from_hf(&json)?, ty))
+    let kind = Kind::from_name(ty).ok_or_else(unknown)?;
+    Ok((Config::from_hf(&json)?, kind))
 }
 
 fn rows(config: &Config) -> impl Iterator<Item = TensorRow> {
@@ -55,7 +101,7 @@ pub fn names() -> Vec<&'static str> {
 
 fn accepted() -> String {
     let types: Vec<&str> = hf2q_quant::encodable().map(TensorType::name).collect();
-    format!("{} with one of {}", names().join(", "), types.join(", "))
+    format!("{} with one of {}, q4_k_m", names().join(", "), types.join(", "))
 }
 
 fn is_exact(row: &TensorRow) -> bool {
@@ -70,8 +116,8 @@ fn stored_type(row: &TensorRow, wanted: TensorType) -> TensorType {
     }
 }
 
-fn tensor(row: &TensorRow, wanted: TensorType, pools: &mut Pools) -> StoredTensor {
-    let (ty, exact) = (stored_type(row, wanted), is_exact(row));
+fn tensor(row: &TensorRow, ty: TensorType, pools: &mut Pools) -> StoredTensor {
+    let exact = is_exact(row);
     let data = match &row.source {
         Source::Computed(values) => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
         _ if exact && row.class != Class::Router => {

@@ -212,7 +212,7 @@ fn prepared(
         span: small(SPAN_PAGES)?,
         keys: o.formed_keys.map_or(Ok(KeyArgs::default()), |k| formed_keys(c, &k))?,
     };
-    let shape = attention_mma::Shape::of(&description, o, c.device.info.capability);
+    let shape = attention_mma::Shape::of(&description, o, c.device.info.shared());
     Ok((shape, Prepared { args, rows: q.kind, split_rows }))
 }
 

@@ -39,8 +39,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The kernel for an operation on a cache, if there is one.
-    pub(super) fn of(cache: &Cache, o: &Attention, capability: (u32, u32)) -> Option<Self> {
+    /// The kernel for an operation on a cache, if there is one whose blocks use at most so many bytes of shared memory.
+    pub(super) fn of(cache: &Cache, o: &Attention, most: usize) -> Option<Self> {
         let shape = Self { width: cache.head_dim, formed: o.formed_keys.is_some() };
         let halves = cache.values().format == KvFormat::F16 && cache.keys().is_none_or(|k| k.format == KvFormat::F16);
         let turns = o.formed_keys.is_none_or(|k| {
@@ -50,7 +50,7 @@ impl Shape {
             let unscaled = k.rope.magnitude == 1.0;
             few && apart && unscaled
         });
-        let fits = QUERIES.iter().all(|&q| shape.shared(q) <= shared_of_block(capability));
+        let fits = QUERIES.iter().all(|&q| shape.shared(q) <= most);
         (SHAPES.contains(&shape) && halves && turns && fits && o.recent.is_none()).then_some(shape)
     }
 
@@ -65,19 +65,9 @@ impl Shape {
         let (turning, stages) = (self.width / 4, if self.formed && queries == QUERIES[0] { 2 } else { 1 });
         let keys = PAGE * if self.formed { 2 * turning } else { self.width };
         let halves = stages * PAGE * (self.width + 8) + keys + 2 * queries * (self.width + 8);
-        let words = queries * (PAGE + 4 + 6) + turning + 2 * PAGE + self.width / 8;
+        let words = queries * (PAGE + 4 + 10) + turning + 2 * PAGE + self.width / 8;
         2 * halves + 4 * words
     }
-}
-
-/// Most bytes of shared memory of a block.
-fn shared_of_block(capability: (u32, u32)) -> usize {
-    let kibibytes = match capability {
-        (8, 0 | 7) => 163,
-        (9..=10, _) => 227,
-        _ => 99,
-    };
-    kibibytes << 10
 }
 
 fn join_variant() -> Variant {

@@ -12,7 +12,7 @@ use crate::sources::Variant;
 const THREADS: usize = 128;
 
 /// Most components of a head.
-pub(crate) const WIDEST: usize = 1024;
+pub(crate) const WIDEST: usize = 512;
 
 fn variant() -> Variant {
     Variant::plain("heads")

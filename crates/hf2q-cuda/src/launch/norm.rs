@@ -20,13 +20,7 @@ pub(super) fn variants() -> Vec<Variant> {
 
 /// Threads for a group of `width` columns: a part of the order of additions, so never of anything else.
 pub(super) fn threads(width: usize) -> usize {
-    match width {
-        0..=256 => 32,
-        257..=512 => 64,
-        513..=1024 => 128,
-        1025..=4096 => 512,
-        _ => 1024,
-    }
+    (width.div_ceil(128) * 32).min(1024)
 }
 
 /// `struct Norm` of the kernels.

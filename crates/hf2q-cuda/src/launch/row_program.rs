@@ -8,14 +8,11 @@ use crate::error::CudaError;
 use crate::library::Function;
 use crate::sources::Variant;
 
-/// Most columns of a row: a thread has eight.
+/// Most columns of a row.
 pub(crate) const WIDEST: usize = 8 * 1024;
 
 /// Most operations of the kernel.
 pub(crate) const MOST: usize = 40;
-
-/// Bytes of shared memory that every device has.
-const SHARED: usize = 96 << 10;
 
 fn variant() -> Variant {
     Variant::plain("row_program")
@@ -36,6 +33,8 @@ enum Code {
     Scale,
     ExpertSum,
     Quantize,
+    /// Rows and weights that were asked for are there.
+    Wait,
 }
 
 /// `struct Micro` of the kernel.
@@ -63,7 +62,7 @@ struct Args {
     count: u32,
     kind: u32,
     width: u32,
-    padding: u32,
+    rows: u32,
 }
 
 // SAFETY: the fields are those of the kernel's structure; rows lie in the arena, codes have been allocated for as many rows
@@ -93,12 +92,16 @@ pub(crate) fn rows_of(recording: &hf2q_plan::Recording, op: &Op) -> Option<(RowK
         Op::NormAdd(o) => vec![o.out, o.x, o.residual],
         Op::Add(o) => vec![o.out, o.a, o.b],
         Op::Scale(o) => vec![o.out, o.x],
-        Op::ExpertSum(o) => vec![o.out],
+        Op::ExpertSum(o) if recording.activation(o.x.tensor).is_some_and(|(_, n)| n % 4 == 0) && o.x.offset % 4 == 0 => vec![o.out],
         _ => return None,
     };
     let kind = |view: &View| recording.activation(view.tensor).map(|(kind, _)| kind);
     let (own, width) = (kind(&views[0])?, views[0].width);
-    let alike = views.iter().all(|view| view.width == width && kind(view) == Some(own));
+    let whole = |view: &View| {
+        let stride = recording.activation(view.tensor).map_or(1, |(_, stride)| stride);
+        view.offset.is_multiple_of(4) && stride.is_multiple_of(4)
+    };
+    let alike = views.iter().all(|view| view.width == width && kind(view) == Some(own) && whole(view));
     (alike && width <= WIDEST && width.is_multiple_of(4)).then_some((own, width))
 }
 
@@ -139,6 +142,8 @@ struct Writer {
     micros: Vec<Micro>,
     /// What the kernel's rows hold.
     rows: Vec<Option<View>>,
+    /// The row that was normalized last, and what was added to its mean.
+    norm: Option<(View, f32)>,
 }
 
 impl Writer {
@@ -169,7 +174,10 @@ impl Writer {
         (weight, eps): (Option<TensorId>, f32),
     ) -> Result<(), BackendError> {
         let by = weight.map(|id| c.weight(id)).transpose()?.map_or(0, |w| w.data);
-        let micro = self.push(Code::Norm, (to, self.find(x), 0));
+        let from = self.find(x);
+        let same = self.norm.is_some_and(|(row, of)| row == x && of.to_bits() == eps.to_bits());
+        self.norm = Some((x, eps));
+        let micro = self.push(Code::Norm, (to, from, same.into()));
         (micro.by, micro.value) = (by, eps);
         Ok(())
     }
@@ -223,7 +231,7 @@ pub(crate) fn row_program(
     wanted: &[Wanted],
 ) -> Result<Box<dyn Call>, BackendError> {
     let (rows, width) = rows_of(c.recording, &ops[0].op).expect("operations of a run have rows");
-    let mut writer = Writer { micros: Vec::new(), rows: Vec::new() };
+    let mut writer = Writer { micros: Vec::new(), rows: Vec::new(), norm: None };
     let written: Vec<View> = ops.iter().filter_map(|op| output(&op.op)).collect();
     for view in ops.iter().flat_map(|op| inputs(&op.op)) {
         if !written.contains(&view) && !writer.rows.contains(&Some(view)) {
@@ -231,6 +239,7 @@ pub(crate) fn row_program(
             writer.push(Code::Load, (to, 0, 0)).rows = from;
         }
     }
+    writer.push(Code::Wait, (0, 0, 0));
     for (i, op) in ops.iter().enumerate() {
         writer.operation(c, &op.op)?;
         let out = written[i];
@@ -246,16 +255,40 @@ pub(crate) fn row_program(
         count: small(writer.micros.len())?,
         kind: kind_code(rows),
         width: small(width)?,
-        padding: 0,
+        rows: small(writer.rows.len())?,
     };
     args.micros[..writer.micros.len()].copy_from_slice(&writer.micros);
-    let shared = writer.rows.len() * width * size_of::<f32>();
+    let weights = writer.micros.iter().filter(|m| m.code == Code::Norm && m.by != 0).count();
+    let shared = (writer.rows.len() + weights) * width * size_of::<f32>();
     let function = c.function_with(&variant(), "row_program", shared)?;
     Ok(Box::new(RowProgram { function, args: Box::new(args), rows, shared }))
 }
 
-/// Whether so many operations fit one launch: each may load and keep rows beside its own work.
-pub(crate) fn fits(recording: &hf2q_plan::Recording, ops: &[usize], width: usize) -> bool {
-    let micros: usize = ops.iter().map(|&i| 4 + inputs(&recording.ops[i].op).len()).sum();
-    micros <= MOST && (ops.len() + 2).min(6) * width * size_of::<f32>() <= SHARED
+/// Whether some operations fit one launch with so many bytes of shared memory: each may load and keep rows beside its own work.
+pub(crate) fn fits(ops: &[&Op], width: usize, shared: usize) -> bool {
+    let micros: usize = 1 + ops.iter().map(|op| 4 + inputs(op).len()).sum::<usize>();
+    let weights = ops.iter().filter(|op| match op {
+        Op::RmsNorm(o) => o.weight.is_some(),
+        Op::NormAdd(o) => o.weight.is_some(),
+        _ => false,
+    });
+    micros <= MOST && (most_rows(ops) + weights.count()) * width * size_of::<f32>() <= shared
+}
+
+/// Most rows that are held at a time.
+fn most_rows(ops: &[&Op]) -> usize {
+    let written: Vec<View> = ops.iter().filter_map(|op| output(op)).collect();
+    let mut held: Vec<View> = Vec::new();
+    for view in ops.iter().flat_map(|op| inputs(op)) {
+        if !written.contains(&view) && !held.contains(&view) {
+            held.push(view);
+        }
+    }
+    let mut most = held.len();
+    for (i, &out) in written.iter().enumerate() {
+        held.push(out);
+        most = most.max(held.len());
+        held.retain(|view| ops[i + 1..].iter().any(|op| inputs(op).contains(view)));
+    }
+    most
 }
