@@ -77,4 +77,12 @@ impl Call {
             Self::Json(call) => call.is_started(),
         }
     }
+
+    /// Whether its function is known.
+    pub(super) fn has_name(&self) -> bool {
+        match self {
+            Self::Json(call) => call.has_name(),
+            _ => self.is_started(),
+        }
+    }
 }

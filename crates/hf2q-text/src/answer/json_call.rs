@@ -110,6 +110,10 @@ impl JsonCall {
         self.arguments == Arguments::Passed
     }
 
+    pub(super) fn has_name(&self) -> bool {
+        self.name.is_some()
+    }
+
     pub(super) fn push(&mut self, unit: Unit, calls: &mut Calls<'_>) -> Verdict {
         match unit {
             Unit::Char(c) => self.char(c, calls),

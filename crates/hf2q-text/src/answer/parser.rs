@@ -145,6 +145,35 @@ impl AnswerParser {
         matches!(self.state, State::Call(_) | State::Fence(_))
     }
 
+    /// What an undecided call holds so far, behind the marker that it began with; `None` where none is undecided.
+    pub fn undecided(&self) -> Option<String> {
+        if !self.is_undecided() || !matches!(self.state, State::Call(_)) {
+            return None;
+        }
+        let blank = |u: &&Unit| matches!(u, Unit::Char(c) if c.is_ascii_whitespace());
+        let units: Vec<Unit> = self.held.iter().skip_while(blank).copied().collect();
+        let skipped = match units.first() {
+            Some(Unit::Mark(Mark::Fence, _)) => {
+                units.iter().position(|u| *u == Unit::Char('\n')).map_or(0, |n| n + 1)
+            }
+            Some(Unit::Mark(Mark::CallOpen, _)) => 1,
+            _ => 0,
+        };
+        let mut text = String::new();
+        for unit in &units[skipped..] {
+            match unit {
+                Unit::Char(c) => text.push(*c),
+                Unit::Mark(_, spelling) => text.push_str(spelling),
+            }
+        }
+        Some(text)
+    }
+
+    /// Whether the call that is being read has named its function.
+    pub fn has_name(&self) -> bool {
+        matches!(&self.state, State::Call(call) if call.has_name())
+    }
+
     /// How many calls began.
     pub fn calls(&self) -> usize {
         self.calls
