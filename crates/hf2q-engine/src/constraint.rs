@@ -45,7 +45,7 @@ impl TokenSet {
 
     /// Whether no token is in the set.
     pub fn is_empty(&self) -> bool {
-        self.words().enumerate().all(|(_, word)| word == 0)
+        self.words().all(|word| word == 0)
     }
 
     /// Takes the tokens of `words`, bit `id % 32` of word `id / 32`; what it lacks at the end is not in the set.
@@ -100,4 +100,34 @@ pub trait Constraint: Send {
 
     /// Whether the answer is complete: nothing may follow. It then ends without a stop token, as [`crate::Finish::Complete`].
     fn is_finished(&self) -> bool;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_holds_what_was_put_into_it() {
+        let mut set = TokenSet::new(70);
+        assert!(set.is_empty());
+        [0, 31, 32, 69, 70, 4000].into_iter().for_each(|id| set.insert(id));
+        let held = |set: &TokenSet| (0..5000).filter(|&id| set.contains(id)).collect::<Vec<u32>>();
+        assert_eq!(held(&set), [0, 31, 32, 69]);
+        [31, 5000].into_iter().for_each(|id| set.remove(id));
+        assert_eq!(held(&set), [0, 32, 69]);
+        set.clear();
+        assert!(set.is_empty());
+    }
+
+    #[test]
+    fn words_of_another_length_are_cut_or_filled() {
+        let mut set = TokenSet::new(40);
+        set.copy_from_words(&[1, u32::MAX, u32::MAX]);
+        assert!(set.contains(0) && set.contains(39) && !set.contains(40) && !set.contains(1));
+        set.copy_from_words(&[2]);
+        assert!(set.contains(1) && !set.contains(39));
+        // Bits behind the vocabulary are nobody's.
+        set.copy_from_words(&[0, 1 << 20]);
+        assert!(set.is_empty());
+    }
 }

@@ -1,12 +1,12 @@
 //! Many sequences on a cache that is too small for all: each has its limit, and what does not fit is said.
 
 use hf2q_engine::{
-    Budget, CacheOptions, EngineError, EngineOptions, Finish, Generation, LogitRows, Request, Sampler,
-    Sampling, WindowPolicy,
+    Answer, Budget, CacheOptions, EngineError, EngineOptions, Event, Finish, Generation, Job, LogitRows,
+    Request, Sampler, Sampling, Scheduler, SchedulerOptions, Task, WindowPolicy,
 };
 use hf2q_plan::PAGE;
 
-use crate::support::{engine, tokens, windowed};
+use crate::support::{Log, engine, tokens, windowed};
 
 const CONTEXT: usize = 2048;
 const SLOTS: usize = 10;
@@ -73,5 +73,35 @@ fn an_answer_ends_at_the_limit_of_its_slot() {
             assert!(drawn <= context, "an answer without end");
         };
         assert_eq!((finish, drawn), (Finish::Length, context - PROMPT + 1));
+    }
+}
+
+#[test]
+fn jobs_on_a_cache_that_holds_few_of_them_all_end_at_their_limit() {
+    let answer =
+        |max_tokens| Answer { max_tokens, ..Answer::new(Sampler::new(Sampling::default()).unwrap()) };
+    let pages = 8;
+    let engine = engine(&windowed(), EngineOptions { logit_rows: SLOTS, ..options(Budget::Pages(pages)) });
+    let mut scheduler = Scheduler::new(engine, SchedulerOptions { queue: 64, busy_rows: 512 }).unwrap();
+    // What a job can get is said: not a share of the context, and no more than there is.
+    assert_eq!((scheduler.limits().tokens, scheduler.limits().running), (pages * PAGE, SLOTS));
+    let mut logs = Vec::new();
+    for salt in 0..SLOTS {
+        logs.push(Log::default());
+        let max_tokens = (salt > 0).then_some(5);
+        let task = Task::Answer(Box::new(answer(max_tokens)));
+        let job = Job { prompt: tokens(PROMPT, salt as u32), task, deadline: None };
+        scheduler.submit(job, logs[salt].sink()).unwrap();
+    }
+    let mut steps = 0;
+    while scheduler.step() {
+        steps += 1;
+        assert!(steps < 1000, "jobs without end");
+    }
+    for (log, drawn) in
+        logs.iter().zip(std::iter::once(pages * PAGE - PROMPT + 1).chain(std::iter::repeat(5)))
+    {
+        assert_eq!((log.finish(), log.tokens().len()), (Some(Finish::Length), drawn));
+        assert!(matches!(log.events()[0], Event::Started { prompt_tokens: PROMPT, .. }));
     }
 }
