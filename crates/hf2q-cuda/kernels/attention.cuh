@@ -41,6 +41,8 @@ struct Attention {
     float magnitude;
     // How many of the pairs turn: the first ones.
     u32 turning;
+    // What blocks without queries bring near.
+    Region ahead;
 
     __device__ u32 width() const { return sources[0].cache.groups() * 32; }
 };

@@ -43,14 +43,17 @@ __device__ __forceinline__ void factors_of(const float *from, u32 pitch, u32 cou
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) join_spans(const Step step, const __grid_constant__ Join join) {
-    begin();
+    start_next();
     const Attention &args = join.attention;
     __shared__ float2 factors[THREADS];
     __shared__ float totals[THREADS], values[THREADS][SLICE];
     u32 r = blockIdx.x, head = blockIdx.y, width = args.width(), pitch = width + 4, lane = threadIdx.x % 32;
-    if (r >= step.count(args.kind)) return;
-    u32 position = step.position(step.row(args.kind, r)), low = first_seen(position, args.window) / PAGE / args.span;
+    // No kernel writes the step's numbers.
+    bool real = r < step.count(args.kind);
+    u32 position = real ? step.position(step.row(args.kind, r)) : 0, low = first_seen(position, args.window) / PAGE / args.span;
     u32 spans = position / PAGE / args.span - low + 1;
+    wait_for_inputs();
+    if (!real) return;
     const float *from = args.spans + (u64)(r * args.heads + head) * args.spans_each * pitch;
     float largest = -INFINITE, total = 0.0f, all = 0.0f;
     for (u32 first = 0; first < spans; first += THREADS, from += (u64)THREADS * pitch) {

@@ -10,12 +10,13 @@
 #include "attention_mma.cuh"
 
 enum : int {
-    THREADS = 256,
+    THREADS = WIDTH == 512 ? 512 : 256,
     CHUNKS = WIDTH / 8,                  // 16 bytes each
     PITCH = WIDTH + 8,                   // of a value or a query: neighbours lie in different banks
     SCORES = PAGE + 4,                   // floats of a query's scores, then halves of its exponentials
     SETS = QUERIES / 8,
-    SLICES = WIDTH >= 128 ? 8 : WIDTH / 16,  // warps that add up values
+    WARPS = THREADS / 32,
+    SLICES = WIDTH / 16 < WARPS ? WIDTH / 16 : WARPS,  // warps that add up values
     OWN = WIDTH / 16 / SLICES,           // 16 components each of a warp
     STAGES = FORMED && QUERIES == 8 ? 2 : 1, // tiles of values
     TURNING = WIDTH / 4,                 // most components of a formed key that turn
@@ -179,6 +180,7 @@ __device__ __forceinline__ void store_key(const Shared &s, u32 p, u32 at, float 
 // Forms what turns of a page's keys.
 __device__ __forceinline__ void form_keys(const Attention &args, const Shared &s, const u16 *values) {
     u32 turning = args.turning;
+#pragma unroll 4
     for (u32 i = threadIdx.x; i < PAGE * turning; i += THREADS) {
         u32 p = i / turning, pair = i % turning;
         float2 page = s.turns[pair], offset = __ldg(args.offsets + p * args.pairs + pair);
@@ -209,7 +211,7 @@ __device__ __forceinline__ void scores(const Attention &args, const Shared &s, c
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, matrix = lane / 8;
     u32 key = warp % 4 * 16 + matrix % 2 * 8 + lane % 8;
     u32 turning = FORMED ? args.turning / 4 : 0;
-    constexpr int EACH = (SETS + 1) / 2;
+    constexpr int EACH = (SETS * 4 + WARPS - 1) / WARPS;
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
         u32 set = warp / 4 * EACH + e;
@@ -221,7 +223,7 @@ __device__ __forceinline__ void scores(const Attention &args, const Shared &s, c
         u32 queries = shared_address((matrix / 2 ? s.low : s.high) + (8 * set + lane % 8) * PITCH + matrix % 2 * 8);
         u32 keys = shared_address(s.keys + (matrix / 2 * PAGE + key) * 8);
         u32 formed = FORMED ? turning : CHUNKS;
-#pragma unroll 1
+#pragma unroll 2
         for (u32 n = 0; n < formed; n += 4) {
             score_step<0, FORMED>(sums, keys + n * PAGE * 16, queries + n * 16);
             if (n + 2 < formed) score_step<1, FORMED>(sums, keys + (n + 2) * PAGE * 16, queries + (n + 2) * 16);
@@ -229,7 +231,7 @@ __device__ __forceinline__ void scores(const Attention &args, const Shared &s, c
         if (FORMED) {
             u32 from = shared_address(values + key * PITCH);
             const u32 *order = s.order + matrix / 2 - turning;
-#pragma unroll 1
+#pragma unroll 2
             for (u32 n = turning; n < CHUNKS; n += 4) {
                 score_step<0, false>(sums, from + order[n] * 16, queries + n * 16);
                 if (n + 2 < CHUNKS) score_step<1, false>(sums, from + order[n + 2] * 16, queries + (n + 2) * 16);
@@ -400,6 +402,8 @@ __device__ __forceinline__ void add_page(const Step &step, const Attention &args
 __device__ __forceinline__ void begin_pages(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 page) {
     wait_for_copies<0>();
     find_slots(step, args, t, s.slots + page % 2 * PAGE, page);
+    // So far only the step's numbers were read, which no kernel writes.
+    wait_for_inputs();
     __syncthreads();
     if (!FORMED) {
         fetch_keys(args, t, s, s.slots + page % 2 * PAGE);
@@ -417,9 +421,9 @@ __device__ __forceinline__ void clear(const Shared &s, Sums &sums) {
 // Whether a query sees nothing of a span. Where a score is no number, the sum of exponentials is none.
 __device__ __forceinline__ bool is_empty(const Shared &s, u32 q) { return s.largest[q] == -INFINITE && s.total[q] == 0.0f; }
 
-// Brings sums to the place of the queries, [QUERIES][WIDTH + 8], which are not read any more.
+// Brings sums to the place of values, [QUERIES][PITCH], which are not read any more.
 __device__ __forceinline__ float *show(const Shared &s, const Sums &sums) {
-    float *shown = (float *)s.high;
+    float *shown = (float *)s.values;
     u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     __syncthreads();
     if (warp < SLICES) {
@@ -493,8 +497,9 @@ __device__ __forceinline__ void write(const Step &step, const Attention &args, c
     }
 }
 
-// A tile: all spans one after another, or the one that is `k` behind the first that it sees, to be joined later.
-__device__ __forceinline__ void run(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 k) {
+// A tile: all spans one after another, or the one that is `k` behind the first that it sees, to be joined later. `again`: it is
+// that of the call before.
+__device__ __forceinline__ void run(const Step &step, const Attention &args, const Tile &t, const Shared &s, u32 k, bool again) {
     u32 first = t.low / PAGE, last = (t.high - 1) / PAGE, i = first / args.span + k;
     if (args.spans) {
         if (i * args.span > last) return;
@@ -505,7 +510,7 @@ __device__ __forceinline__ void run(const Step &step, const Attention &args, con
     clear(s, sums);
     if (threadIdx.x < QUERIES) s.all_largest[threadIdx.x] = -INFINITE, s.all_total[threadIdx.x] = 0.0f;
     begin_pages(step, args, t, s, first);
-    load_queries(args, t, s);
+    if (!again) load_queries(args, t, s);
 #pragma unroll 1
     for (u32 page = first; page <= last; page++) {
         add_page(step, args, t, s, page, last, sums);
@@ -522,18 +527,22 @@ __device__ __forceinline__ void run(const Step &step, const Attention &args, con
 
 extern "C" __global__ void __launch_bounds__(THREADS, WIDTH == 512 ? 1 : 2)
 attention_mma(const Step step, const __grid_constant__ Attention args) {
-    begin();
+    start_next();
     extern __shared__ __align__(16) u8 memory[];
     Shared s = share(memory);
     u32 tiles = tiles_of(step, args), spans = 1;
     if (args.spans)
         spans = step.group(args.sources[0].group, args.kind == ROWS_OF_STEP ? GROUP_SPANS : GROUP_WANTED_SPANS) / args.span + 1;
     if (FORMED && threadIdx.x == 0) list_chunks(args, s);
+    u32 before = FULL;
+    if (blockIdx.x >= tiles * spans) args.ahead.prefetch(blockIdx.x - tiles * spans, gridDim.x - tiles * spans);
     for (u32 n = blockIdx.x; n < tiles * spans; n += gridDim.x) {
         Tile t;
         if (!find(step, args, n % tiles, t)) continue;
         // What the tile before has left in shared memory is not read any more.
         __syncthreads();
-        run(step, args, t, s, n / tiles);
+        run(step, args, t, s, n / tiles, n % tiles == before);
+        before = n % tiles;
     }
+    wait_for_inputs();
 }

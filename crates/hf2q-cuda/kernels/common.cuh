@@ -159,6 +159,19 @@ __device__ __forceinline__ void wait_for_inputs() {
 #endif
 }
 
+// Bytes that later kernels read: weights. `Region` in launch/mod.rs.
+struct Region {
+    const u8 *at;
+    u64 bytes;
+
+    // Brings the share of block `block` of `blocks` to the second cache.
+    __device__ void prefetch(u32 block, u32 blocks) const {
+#pragma unroll 1
+        for (u64 i = ((u64)block * blockDim.x + threadIdx.x) * 128; i < bytes; i += (u64)blocks * blockDim.x * 128)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(at + i));
+    }
+};
+
 // The beginning of a kernel that has nothing to do before its inputs are there.
 __device__ __forceinline__ void begin() {
     start_next();

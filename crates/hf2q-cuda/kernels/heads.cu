@@ -34,9 +34,13 @@ __device__ __forceinline__ void normalize(const Norm &args, const float *x, floa
 extern "C" __global__ void __launch_bounds__(THREADS) heads(const Step step, const __grid_constant__ Heads args) {
     __shared__ Draft draft;
     __shared__ float head[WIDEST_HEAD], normal[WIDEST_HEAD];
-    begin();
+    start_next();
     u32 r = blockIdx.x, h = blockIdx.y;
-    if (r >= step.count(ROWS_OF_STEP)) return;
+    // No kernel writes the step's numbers.
+    bool real = r < step.count(ROWS_OF_STEP);
+    u32 slot = real ? slot_of(step, args.store, r) : 0;
+    wait_for_inputs();
+    if (!real) return;
     bool is_query = h < args.q_heads;
     if (!is_query) h -= args.q_heads;
     bool is_key = !is_query && h < args.k_heads;
@@ -62,5 +66,5 @@ extern "C" __global__ void __launch_bounds__(THREADS) heads(const Step step, con
     if (is_query) return;
     for (u32 i = norm.group + threadIdx.x; i < args.store.cache.groups() * 32; i += THREADS) draft.x[i] = 0.0f;
     __syncthreads();
-    store(step, args.store, draft, r, h, is_key);
+    store(args.store, draft, slot, h, is_key);
 }

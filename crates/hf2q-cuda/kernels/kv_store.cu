@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(128) kv_store(const Step step, cons
     const float *x = (is_key ? args.k : args.v).row(r) + head * cache.head_dim;
     for (u32 i = threadIdx.x; i < cache.groups() * 32; i += blockDim.x) draft.x[i] = i < cache.head_dim ? x[i] : 0.0f;
     __syncthreads();
-    store(step, args, draft, r, head, is_key);
+    store(args, draft, slot_of(step, args, r), head, is_key);
 }
 
 struct KvMove {

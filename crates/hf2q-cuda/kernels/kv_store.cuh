@@ -98,14 +98,18 @@ __device__ __forceinline__ u32 word_of(const Draft &d, const Vectors &v, u32 g, 
     return word;
 }
 
-// Stores the draft of row `r`. All threads of a block take part.
-__device__ __forceinline__ void store(const Step &step, const KvStore &args, Draft &draft, u32 r, u32 head, bool is_key) {
+__device__ __forceinline__ u32 slot_of(const Step &step, const KvStore &args, u32 r) {
+    return step.at(step.group(args.group, GROUP_SLOTS_AT) + r);
+}
+
+// Stores the draft. All threads of a block take part.
+__device__ __forceinline__ void store(const KvStore &args, Draft &draft, u32 slot, u32 head, bool is_key) {
     const Cache &cache = args.cache;
     u32 groups = cache.groups();
     const Vectors &v = is_key ? cache.keys : cache.values;
     if (v.format >= KV_TQ2) turbo(draft, v, cache.head_dim);
     if (v.format == KV_Q8_0) int8(draft, groups);
-    u32 slot = step.at(step.group(args.group, GROUP_SLOTS_AT) + r), page = slot / PAGE, p = slot % PAGE;
+    u32 page = slot / PAGE, p = slot % PAGE;
     u32 *block = is_key ? cache.block_of_keys(page, head) : cache.block_of_values(page, head);
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < groups * v.bits; i += blockDim.x) {

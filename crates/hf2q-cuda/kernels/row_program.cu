@@ -25,13 +25,16 @@ struct Micro {
     u32 padding;
 };
 
-enum : int { MOST = 40 };
+enum : int { MOST = 40, AHEAD = 4 };
 
 struct RowProgram {
     Micro micros[MOST];
     u32 count, kind, width;
     // Rows of shared memory that are computed.
     u32 rows;
+    // Blocks that compute rows; those behind them bring near what is read next.
+    u32 blocks, padding;
+    Region ahead[AHEAD];
 };
 
 // Columns of a thread, four at a time: mostly once. A part of the code runs once a launch, so that fetching it counts.
@@ -83,6 +86,12 @@ extern "C" __global__ void __launch_bounds__(1024) row_program(const Step step, 
     extern __shared__ __align__(16) float memory[];
     start_next();
     const u32 r = blockIdx.x, width = args.width;
+    if (r >= args.blocks) {
+#pragma unroll 1
+        for (int i = 0; i < AHEAD; i++) args.ahead[i].prefetch(r - args.blocks, gridDim.x - args.blocks);
+        wait_for_inputs();
+        return;
+    }
     // Weights are not written by kernels, so they are on their way before inputs are waited for.
     float *weights = memory + args.rows * width;
 #pragma unroll 1

@@ -14,6 +14,7 @@ use crate::launch::measure::variant;
 use crate::library::{Library, Origins};
 use crate::measure::measure;
 use crate::program::CudaProgram;
+use crate::shelf::Shelf;
 
 /// Name in errors and reports.
 pub(crate) const NAME: &str = "cuda";
@@ -85,6 +86,7 @@ impl fmt::Debug for OnLoading {
 pub struct CudaBackend {
     device: Device,
     library: Arc<Library>,
+    shelf: Shelf,
     loading: Option<OnLoading>,
 }
 
@@ -102,7 +104,7 @@ impl CudaBackend {
         let device = Device::open(options.device)?;
         let CudaOptions { prebuilt, kernel_cache: cache, nvrtc, nvrtc_folders, loading, .. } = options;
         let origins = Origins { prebuilt, cache, nvrtc, nvrtc_folders, loading: loading.clone() };
-        Ok(Self { device, library: Arc::new(Library::new(origins)), loading })
+        Ok(Self { device, library: Arc::new(Library::new(origins)), shelf: Shelf::default(), loading })
     }
 
     /// What is known of the device.
@@ -136,7 +138,7 @@ impl Backend for CudaBackend {
         weights: Vec<Bytes>,
         limits: &Limits,
     ) -> Result<Box<dyn Program>, BackendError> {
-        let on = (self.device.fork()?, &*self.library, self.loading.as_ref());
+        let on = (self.device.fork()?, &*self.library, &self.shelf, self.loading.as_ref());
         let compiled = compile(&plan, weights, limits, on)?;
         Ok(Box::new(CudaProgram::new(plan, compiled, limits)?))
     }
@@ -147,7 +149,11 @@ impl Backend for CudaBackend {
         weights: Vec<Bytes>,
         limits: &Limits,
     ) -> Result<ProgramMemory, BackendError> {
-        count(plan, weights, limits, (self.device.fork()?, &self.library))
+        count(plan, weights, limits, (self.device.fork()?, &self.library, &self.shelf))
+    }
+
+    fn held(&self, weights: &[Bytes]) -> u64 {
+        self.shelf.held(weights) as u64
     }
 
     fn free_memory(&self) -> Result<Option<u64>, BackendError> {

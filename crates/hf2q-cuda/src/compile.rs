@@ -1,6 +1,7 @@
 //! A plan becomes prepared launches, with all memory that they use.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use hf2q_gguf::{Bytes, TensorType};
 use hf2q_plan::{
@@ -18,6 +19,7 @@ use crate::launch::{Call, Operand, Rows};
 use crate::library::{Function, Library};
 use crate::lower::lower;
 use crate::memory::{Buffer, Pinned};
+use crate::shelf::{Form, Key, Shared, Shelf};
 use crate::sources::Variant;
 
 /// Bytes through which weights travel.
@@ -45,6 +47,7 @@ pub(crate) struct Compiled {
     pub(crate) arena: Buffer,
     /// Weights and everything else that is allocated for good.
     _buffers: Vec<Buffer>,
+    _shared: Vec<Arc<Shared>>,
     /// Moves of slots.
     pub(crate) mover: Mover,
     /// Tokens that every embedding table has a row for.
@@ -101,6 +104,11 @@ pub(crate) struct Compiler<'a> {
     /// Bytes of weights that were copied.
     copied: usize,
     buffers: Vec<Buffer>,
+    shelf: &'a Shelf,
+    /// Weights that other programs have uploaded.
+    shared: Vec<Arc<Shared>>,
+    /// Weights that are uploaded for this one, and others to come.
+    own: Vec<(Key, Shared)>,
     places: Vec<Option<u64>>,
     /// Position of the operation that is prepared.
     op: usize,
@@ -117,19 +125,19 @@ pub(crate) struct Compiler<'a> {
 }
 
 /// Where a plan is prepared, and who is told.
-pub(crate) type On<'a> = (Device, &'a Library, Option<&'a OnLoading>);
+pub(crate) type On<'a> = (Device, &'a Library, &'a Shelf, Option<&'a OnLoading>);
 
 /// Prepares a plan: allocates, uploads weights, compiles kernels.
 pub(crate) fn compile(
     plan: &Plan,
     weights: Vec<Bytes>,
     limits: &Limits,
-    (device, library, loading): On<'_>,
+    (device, library, shelf, loading): On<'_>,
 ) -> Result<Compiled, BackendError> {
     let bytes: usize = weights.iter().map(|w| w.len()).sum();
     let stage = Pinned::new(&device, "the way of weights to the device", STAGE)?;
     let spin = Measuring::new(&device, library, What::Spin, (0, 0, 0))?;
-    let on = (device, library, loading);
+    let on = (device, library, shelf, loading);
     let (mut compiler, arena) = Compiler::new(plan, weights, limits, (on, Some(stage)))?;
     let memory = Buffer::new(&compiler.device, "the arena of activations", arena.bytes)?;
     let place = |at: &Option<usize>| at.map(|at| memory.at() + at as u64);
@@ -141,8 +149,13 @@ pub(crate) fn compile(
     if let Some(loading) = loading {
         loading.tell(&Loading::Weights { done: bytes as u64, total: bytes as u64 });
     }
-    let Compiler { device, first, places, buffers, .. } = compiler;
+    let Compiler { device, first, places, buffers, mut shared, own, .. } = compiler;
     device.wait("preparing a plan")?;
+    for (key, own) in own {
+        let own = Arc::new(own);
+        shelf.add(key, &own);
+        shared.push(own);
+    }
     let vocabulary = vocabulary(&plan.recording);
     Ok(Compiled {
         device,
@@ -152,6 +165,7 @@ pub(crate) fn compile(
         places,
         arena: memory,
         _buffers: buffers,
+        _shared: shared,
         mover,
         vocabulary,
         memory: used,
@@ -164,11 +178,11 @@ pub(crate) fn count(
     plan: &Plan,
     weights: Vec<Bytes>,
     limits: &Limits,
-    (device, library): (Device, &Library),
+    (device, library, shelf): (Device, &Library, &Shelf),
 ) -> Result<ProgramMemory, BackendError> {
     let largest = weights.iter().map(|w| w.len()).max().unwrap_or(0);
     let bytes = weights.iter().map(|w| w.len()).sum();
-    let (mut compiler, arena) = Compiler::new(plan, weights, limits, ((device, library, None), None))?;
+    let (mut compiler, arena) = Compiler::new(plan, weights, limits, ((device, library, shelf, None), None))?;
     compiler.places = arena.offsets.iter().map(|at| at.map(|at| FAKE + at as u64)).collect();
     compiler.lower(plan)?;
     let shared = compiler.device.info.shared();
@@ -201,7 +215,7 @@ impl<'a> Compiler<'a> {
         plan: &'a Plan,
         weights: Vec<Bytes>,
         limits: &'a Limits,
-        ((device, library, loading), stage): (On<'a>, Option<Pinned>),
+        ((device, library, shelf, loading), stage): (On<'a>, Option<Pinned>),
     ) -> Result<(Self, Arena), BackendError> {
         let recording = &plan.recording;
         recording.check_open(NAME, &weights, limits)?;
@@ -223,6 +237,9 @@ impl<'a> Compiler<'a> {
             taken: granted(arena.bytes),
             copied: 0,
             buffers: Vec::new(),
+            shelf,
+            shared: Vec::new(),
+            own: Vec::new(),
             places: Vec::new(),
             op: 0,
             first: Vec::new(),
@@ -326,6 +343,30 @@ impl Compiler<'_> {
         Ok(at)
     }
 
+    /// Memory for a weight that programs share, and whether it is filled already.
+    pub(crate) fn shared(
+        &mut self,
+        what: &str,
+        (weight, form): (&Bytes, Form),
+        bytes: usize,
+    ) -> Result<(u64, bool), BackendError> {
+        let at = FAKE + self.taken as u64;
+        self.taken = self.taken.saturating_add(granted(bytes));
+        if self.counts_only() {
+            return Ok((at, true));
+        }
+        let key = Key::new(weight, form);
+        if let Some(found) = self.shelf.find(&key) {
+            let at = found.buffer.at();
+            self.shared.push(found);
+            return Ok((at, true));
+        }
+        let buffer = Buffer::new(&self.device, what, bytes)?;
+        let at = buffer.at();
+        self.own.push((key, Shared::new(buffer, weight.clone())));
+        Ok((at, false))
+    }
+
     /// Zeroed memory that all calls which name it alike use one after another.
     pub(crate) fn space(&mut self, what: &'static str, bytes: usize) -> Result<u64, BackendError> {
         if let Some((_, at, _)) = self.space.iter().find(|(name, _, len)| *name == what && *len >= bytes) {
@@ -389,10 +430,10 @@ impl Compiler<'_> {
         let w = self.recording.weight(id).clone();
         let bytes = self.bytes(id)?;
         let name = self.recording.tensors[id.index()].name.clone();
-        let data = self.allocate(&name, bytes.len().saturating_add(PADDING))?;
-        if let Some(buffer) = self.buffers.pop() {
-            self.copy_weight(&buffer, &bytes)?;
-            self.buffers.push(buffer);
+        let (data, is_there) = self.shared(&name, (&bytes, Form::Raw), bytes.len().saturating_add(PADDING))?;
+        if !is_there && let Some((key, own)) = self.own.pop() {
+            self.copy_weight(&own.buffer, &bytes)?;
+            self.own.push((key, own));
         }
         let weight = DeviceWeight { data, ty: w.ty, n_in: w.cols, n_out: w.rows };
         self.weights.insert(id, weight);

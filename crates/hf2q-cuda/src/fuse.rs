@@ -10,7 +10,7 @@ use hf2q_plan::{Access, BackendError, ExpertInput, NamedOp, Op, Plan, Recording,
 use crate::compile::Compiler;
 use crate::launch::heads::{self, on_heads};
 use crate::launch::row_program::{self, Wanted};
-use crate::launch::{Call, attention, mat_mul, mat_mul_quantize};
+use crate::launch::{Call, Region, attention, mat_mul, mat_mul_quantize};
 use crate::lower::lower as lower_one;
 
 /// Operations of one launch, by their positions in the plan.
@@ -272,7 +272,7 @@ pub(crate) fn lower(
     // Operations of this wave have been prepared one by one: their products may be launched together.
     let (mut wave, mut waiting) = (None, Vec::new());
     c.quantized.restart();
-    for part in parts {
+    for (at, part) in parts.iter().enumerate() {
         let own = match part {
             Part::One(i) => Some(wave_of(*i)),
             _ => None,
@@ -284,7 +284,8 @@ pub(crate) fn lower(
         if own.is_none() {
             c.forget(part.ops().into_iter().map(|i| &ops[i]));
         }
-        let mut more = lower_part(c, plan, part)?;
+        let regions = regions(c, plan, &parts[at + 1..]);
+        let mut more = lower_part(c, plan, (part, &regions))?;
         calls.extend(c.take_before());
         calls.append(&mut more);
         if let Part::One(i) = part {
@@ -294,14 +295,24 @@ pub(crate) fn lower(
     Ok(calls)
 }
 
-fn lower_part(c: &mut Compiler<'_>, plan: &Plan, part: &Part) -> Result<Vec<Box<dyn Call>>, BackendError> {
+/// Weights of the products behind a part, up to the next that is not ready for them.
+fn regions(c: &Compiler<'_>, plan: &Plan, behind: &[Part]) -> Vec<Region> {
+    let products = behind.iter().take_while(|part| !matches!(part, Part::Rows(_) | Part::Attention(_)));
+    let weights = products.flat_map(Part::ops).filter_map(|i| match &plan.recording.ops[i].op {
+        Op::MatMul(o) => mat_mul::region(c, o.weight),
+        _ => None,
+    });
+    weights.collect()
+}
+
+fn lower_part(c: &mut Compiler<'_>, plan: &Plan, (part, regions): (&Part, &[Region])) -> Result<Vec<Box<dyn Call>>, BackendError> {
     let ops = &plan.recording.ops;
     let op = |i: usize| &ops[i].op;
     let call = match part {
         Part::One(i) => lower_one(c, &ops[*i])?,
         Part::Rows(run) => {
             let run_ops: Vec<&NamedOp> = run.iter().map(|&i| &ops[i]).collect();
-            row_program::row_program(c, &run_ops, &wanted(&plan.recording, run))?
+            row_program::row_program(c, &run_ops, &wanted(&plan.recording, run), regions)?
         }
         Part::Heads { before, store } => {
             let Op::KvStore(o) = op(*store) else { return lower_one(c, &ops[*store]).map(|call| vec![call]) };
@@ -313,7 +324,7 @@ fn lower_part(c: &mut Compiler<'_>, plan: &Plan, part: &Part) -> Result<Vec<Box<
         }
         Part::Attention(i) => {
             let Op::Attention(o) = op(*i) else { return lower_one(c, &ops[*i]).map(|call| vec![call]) };
-            return attention::quantized(c, &ops[*i], o);
+            return attention::quantized(c, (&ops[*i], o), regions);
         }
     };
     Ok(vec![call])

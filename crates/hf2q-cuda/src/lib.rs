@@ -21,6 +21,7 @@ mod measure;
 mod memory;
 pub mod nvrtc;
 mod program;
+mod shelf;
 pub mod sources;
 mod step;
 mod timing;

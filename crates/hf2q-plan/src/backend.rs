@@ -126,6 +126,12 @@ pub trait Backend: Send + Sync {
         Ok(ProgramMemory { caches: limits.cache_bytes(&plan.recording), work })
     }
 
+    /// Of some weights the bytes that are on the device already, for another program: they are shared.
+    fn held(&self, weights: &[Bytes]) -> u64 {
+        let _ = weights;
+        0
+    }
+
     /// Bytes that are free on the device which holds weights, caches and activations. `None`: programs take the machine's
     /// memory, and weights stay where they are.
     ///

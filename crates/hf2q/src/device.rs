@@ -157,11 +157,14 @@ fn first_with_room(model: &Model, plans: &[Wanted<'_>]) -> Result<Chosen, String
 
 fn room_on(number: usize, model: &Model, plans: &[Wanted<'_>]) -> Result<Chosen> {
     let backend = CudaBackend::new(cuda_options(number))?;
-    let mut needed = 0_u64;
+    // Programs share the weights.
+    let (mut weights, mut others) = (0_usize, 0_usize);
     for (plan, sizes) in plans {
         let needs = Needs::new(&backend, plan, model.weights_for(&plan.recording), *sizes)?;
-        needed = needed.saturating_add(needs.total() as u64);
+        weights = weights.max(needs.weights);
+        others = others.saturating_add(needs.caches()).saturating_add(needs.work);
     }
+    let needed = weights.saturating_add(others) as u64;
     let free = backend.free_memory()?.unwrap_or(0);
     let [needs, has] = [needed, free].map(terminal::bytes);
     if needed > free {

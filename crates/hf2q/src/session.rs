@@ -90,22 +90,22 @@ pub(crate) fn open(
 ) -> Result<Engine> {
     let weights = model.weights_for(&plan.recording);
     let needs = Needs::new(backend, &plan, weights.clone(), sizes)?;
-    match backend.free_memory()? {
-        None => {
-            let needed = needs.caches().saturating_add(needs.work);
-            memory::check(&format!("a context of {} tokens", sizes.context), needed as u64)?;
-        }
-        Some(free) if needs.total() as u64 > free => {
-            let [all, weights, caches, work] =
-                [needs.total(), needs.weights, needs.caches(), needs.work].map(|n| terminal::bytes(n as u64));
-            bail!(
-                "the model and a context of {} tokens need {all} ({weights} of weights, {caches} of caches, {work} of activations), but only {} are free on {}; `hf2q fit MODEL --device cuda` shows which caches and contexts fit, --device cpu runs it on the processor",
-                sizes.context,
-                terminal::bytes(free),
-                backend.describe()
-            );
-        }
-        Some(_) => {}
+    let Some(free) = backend.free_memory()? else {
+        let needed = needs.caches().saturating_add(needs.work);
+        memory::check(&format!("a context of {} tokens", sizes.context), needed as u64)?;
+        return Ok(Engine::open(backend, plan, weights, sizes)?);
+    };
+    let needed = (needs.total() as u64).saturating_sub(backend.held(&weights));
+    if needed > free {
+        let [weights, caches, work] =
+            [needs.weights, needs.caches(), needs.work].map(|n| terminal::bytes(n as u64));
+        bail!(
+            "the model and a context of {} tokens need {} ({weights} of weights, {caches} of caches, {work} of activations), but only {} are free on {}; `hf2q fit MODEL --device cuda` shows which caches and contexts fit, --device cpu runs it on the processor",
+            sizes.context,
+            terminal::bytes(needed),
+            terminal::bytes(free),
+            backend.describe()
+        );
     }
     Ok(Engine::open(backend, plan, weights, sizes)?)
 }

@@ -4,7 +4,7 @@ use hf2q_plan::{Attention, BackendError, CacheId, FormedKeys, NamedOp, PAGE, Pai
 
 use super::kv::{CacheArgs, cache};
 use super::norm::frequencies;
-use super::{Arguments, Call, Cx, Grid, Rows, attention_mma, kind_code, launch_ahead, mat_mul_quantize};
+use super::{Arguments, Call, Cx, Grid, Region, Rows, attention_mma, kind_code, launch_ahead, mat_mul_quantize};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -52,6 +52,7 @@ pub(super) struct Args {
     kind: u32,
     pub(super) span: u32,
     keys: KeyArgs,
+    ahead: Region,
 }
 
 impl Args {
@@ -161,13 +162,14 @@ pub(crate) fn attention(
     }
 }
 
-/// Attention whose result is only read quantized.
+/// Attention whose result is only read quantized; what is read soon is brought near meanwhile.
 pub(crate) fn quantized(
     c: &mut Compiler<'_>,
-    op: &NamedOp,
-    o: &Attention,
+    (op, o): (&NamedOp, &Attention),
+    regions: &[Region],
 ) -> Result<Vec<Box<dyn Call>>, BackendError> {
-    let (shape, prepared) = prepared(c, op, o)?;
+    let (shape, mut prepared) = prepared(c, op, o)?;
+    prepared.args.ahead = regions.first().copied().unwrap_or_default();
     let (coded, call) = mat_mul_quantize::quantize(c, o.out, 1)?;
     match shape {
         Some(shape) => Ok(vec![attention_mma::prepare(c, shape, prepared, call.map(|call| (coded, call)))?]),
@@ -211,6 +213,7 @@ fn prepared(
         kind: kind_code(q.kind),
         span: small(SPAN_PAGES)?,
         keys: o.formed_keys.map_or(Ok(KeyArgs::default()), |k| formed_keys(c, &k))?,
+        ahead: Region::default(),
     };
     let shape = attention_mma::Shape::of(&description, o, c.device.info.shared());
     Ok((shape, Prepared { args, rows: q.kind, split_rows }))

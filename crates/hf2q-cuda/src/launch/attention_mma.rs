@@ -10,8 +10,6 @@ use crate::error::CudaError;
 use crate::library::Function;
 use crate::sources::Variant;
 
-const THREADS: usize = 256;
-
 /// Queries of a block, in every variant; results do not depend on it.
 const QUERIES: [usize; 2] = [8, 32];
 
@@ -19,7 +17,7 @@ const QUERIES: [usize; 2] = [8, 32];
 const FEW: usize = 64;
 
 /// Pages of a span where rows see everything: parts enough for a device, and few to be joined.
-const SPAN: usize = 2;
+const SPAN: usize = 4;
 
 /// Components of a head that there are kernels for, and whether keys are formed of values.
 const SHAPES: [Shape; 6] = [
@@ -117,8 +115,9 @@ impl Call for Attend {
             args.spans = 0;
         }
         let shared = self.shape.shared(QUERIES[i]);
-        let each = if self.shape.width == 512 { 1 } else { 2 };
-        let grid = Grid { blocks: [each * self.multiprocessors, 1, 1], threads: [THREADS, 1, 1], shared };
+        // Of wide heads there is one block on each multiprocessor, with more threads.
+        let (each, threads) = if self.shape.width == 512 { (1, 512) } else { (2, 256) };
+        let grid = Grid { blocks: [each * self.multiprocessors, 1, 1], threads: [threads, 1, 1], shared };
         launch_ahead(cx, self.functions[i], grid, &args)?;
         if !split {
             return self.coded.as_ref().map_or(Ok(()), |(_, quantize)| quantize.launch(cx));

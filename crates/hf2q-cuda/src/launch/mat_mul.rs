@@ -12,7 +12,7 @@ use hf2q_plan::{BackendError, ExpertInput, ExpertMatMul, MatMul, NamedOp, RowKin
 use super::mat_mul_experts::{self, Choice, Grouping};
 use super::mat_mul_pack::{self, Layout, Packed};
 use super::mat_mul_quantize::{self, Slots};
-use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead, mat_mul_float};
+use super::{Arguments, Call, Cx, Grid, Region, Rows, kind_code, launch_ahead, mat_mul_float};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -347,6 +347,15 @@ pub(crate) fn expert_mat_mul(
         Some(layout) => multiply(c, layout, (o.weight, o.x, o.out), Some(choice)),
         None => mat_mul_float::prepare(c, op, (o.weight, o.x, o.out), Some(choice)),
     }
+}
+
+/// Where a weight lies that has been prepared for products.
+pub(crate) fn region(c: &Compiler<'_>, weight: TensorId) -> Option<Region> {
+    if let Some((_, packed)) = c.quantized.packed.iter().find(|(id, _)| *id == weight) {
+        return Some(Region { at: packed.data, bytes: packed.matrix_bytes });
+    }
+    let w = c.uploaded(weight).filter(|w| mat_mul_float::multiplies(w.ty))?;
+    Some(Region { at: w.data, bytes: (w.ty.row_bytes(w.n_in)? * w.n_out) as u64 })
 }
 
 /// Whether products with weights of a type read quantized activations.

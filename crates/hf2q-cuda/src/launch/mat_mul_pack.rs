@@ -7,6 +7,7 @@ use hf2q_plan::{BackendError, TensorId};
 use super::mat_mul::TILE;
 use super::{Arguments, Cx, Grid, launch};
 use crate::compile::{Compiler, small};
+use crate::shelf::Form;
 use crate::sources::Variant;
 
 /// Values of a step of k.
@@ -112,18 +113,16 @@ pub(super) fn packed(c: &mut Compiler<'_>, id: TensorId, layout: &Layout) -> Res
         return Err(BackendError::OutOfMemory { what: name, bytes: usize::MAX });
     };
     let function = c.function(&variant(layout), "pack_weights")?;
-    let data = c.allocate(&name, total.saturating_add(AHEAD))?;
+    let bytes = c.bytes(id)?;
+    let (data, is_there) = c.shared(&name, (&bytes, Form::Packed), total.saturating_add(AHEAD))?;
     let packed = Packed { data, matrix_bytes: matrix as u64 };
     c.quantized.packed.push((id, packed));
-    if c.counts_only() {
+    if is_there {
         return Ok(packed);
     }
     let temporary = match c.uploaded(id) {
         Some(_) => None,
-        None => {
-            let bytes = c.bytes(id)?;
-            Some(c.temporary(&name, &bytes)?)
-        }
+        None => Some(c.temporary(&name, &bytes)?),
     };
     let raw = temporary.as_ref().map_or_else(|| c.uploaded(id).map_or(0, |w| w.data), |buffer| buffer.at());
     let args = Pack { raw, packed: data, n_in: small(w.cols)?, n_out: small(w.rows)? };

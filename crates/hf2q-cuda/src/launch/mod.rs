@@ -118,6 +118,14 @@ pub(crate) fn kind_code(kind: RowKind) -> u32 {
 /// Most blocks in the second direction of a grid; kernels stride over the rest.
 pub(crate) const MAX_Y: usize = 65535;
 
+/// Bytes that kernels may bring near: `struct Region` of `common.cuh`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Region {
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+}
+
 /// Blocks and threads of a launch, and bytes of shared memory chosen at launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Grid {

@@ -2,7 +2,7 @@
 
 use hf2q_plan::{BackendError, NamedOp, Op, RowKind, TensorId, View};
 
-use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead, mat_mul_quantize, norm};
+use super::{Arguments, Call, Cx, Grid, Region, Rows, kind_code, launch_ahead, mat_mul_quantize, norm};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -21,6 +21,12 @@ fn variant() -> Variant {
 pub(super) fn variants() -> Vec<Variant> {
     vec![variant()]
 }
+
+/// Most weights that are brought near meanwhile.
+const AHEAD: usize = 4;
+
+/// Up to so many rows leave a device idle, which then brings weights near.
+const IDLE: usize = 16;
 
 /// Codes of the kernel's operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +69,9 @@ struct Args {
     kind: u32,
     width: u32,
     rows: u32,
+    blocks: u32,
+    padding: u32,
+    ahead: [Region; AHEAD],
 }
 
 // SAFETY: the fields are those of the kernel's structure; rows lie in the arena, codes have been allocated for as many rows
@@ -75,13 +84,17 @@ struct RowProgram {
     args: Box<Args>,
     rows: RowKind,
     shared: usize,
+    multiprocessors: usize,
 }
 
 impl Call for RowProgram {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let threads = [norm::threads(self.args.width as usize), 1, 1];
-        let grid = Grid { blocks: [cx.count(self.rows), 1, 1], threads, shared: self.shared };
-        launch_ahead(cx, self.function, grid, &*self.args)
+        let count = cx.count(self.rows);
+        let more = if count <= IDLE { self.multiprocessors.saturating_sub(count) } else { 0 };
+        let grid = Grid { blocks: [count + more, 1, 1], threads, shared: self.shared };
+        let args = Args { blocks: u32::try_from(count).expect("rows are bounded by the limits of a program"), ..*self.args };
+        launch_ahead(cx, self.function, grid, &args)
     }
 }
 
@@ -224,11 +237,13 @@ impl Writer {
     }
 }
 
-/// Prepares some operations, in order, as one launch. `wanted` says what becomes of what each of them writes.
+/// Prepares some operations, in order, as one launch. `wanted` says what becomes of what each of them writes,
+/// `regions` what is read soon.
 pub(crate) fn row_program(
     c: &mut Compiler<'_>,
     ops: &[&NamedOp],
     wanted: &[Wanted],
+    regions: &[Region],
 ) -> Result<Box<dyn Call>, BackendError> {
     let (rows, width) = rows_of(c.recording, &ops[0].op).expect("operations of a run have rows");
     let mut writer = Writer { micros: Vec::new(), rows: Vec::new(), norm: None };
@@ -256,12 +271,16 @@ pub(crate) fn row_program(
         kind: kind_code(rows),
         width: small(width)?,
         rows: small(writer.rows.len())?,
+        blocks: 0,
+        padding: 0,
+        ahead: std::array::from_fn(|i| regions.get(i).copied().unwrap_or_default()),
     };
     args.micros[..writer.micros.len()].copy_from_slice(&writer.micros);
     let weights = writer.micros.iter().filter(|m| m.code == Code::Norm && m.by != 0).count();
     let shared = (writer.rows.len() + weights) * width * size_of::<f32>();
     let function = c.function_with(&variant(), "row_program", shared)?;
-    Ok(Box::new(RowProgram { function, args: Box::new(args), rows, shared }))
+    let multiprocessors = c.device.info.multiprocessors as usize;
+    Ok(Box::new(RowProgram { function, args: Box::new(args), rows, shared, multiprocessors }))
 }
 
 /// Whether some operations fit one launch with so many bytes of shared memory: each may load and keep rows beside its own work.

@@ -153,11 +153,21 @@ impl Setup {
         let reference = Ready::new(&self.model, &engine_args(wish, args.a_kv))?;
         let candidates = self.candidates.iter().map(|&kv| Ready::new(model, &engine_args(other_wish, kv)));
         let candidates = candidates.collect::<Result<Vec<_>>>()?;
-        let backend = chosen("A", wish, (&self.model, &[reference.wanted()]))?;
-        let reference = reference.open(name, &*backend)?;
-        // All candidates share one backend: its threads, or the memory that A has left of a GPU.
         let wanted: Vec<_> = candidates.iter().map(Ready::wanted).collect();
-        let backend = chosen("B", other_wish, (model, &wanted))?;
+        // What runs one model in one way shares a backend, so on a GPU the weights.
+        let shared = (wish == other_wish && self.other.is_none())
+            .then(|| chosen("A and B", wish, (model, &[&[reference.wanted()], &wanted[..]].concat())))
+            .transpose()?;
+        let backend = match &shared {
+            Some(shared) => Arc::clone(shared),
+            None => chosen("A", wish, (&self.model, &[reference.wanted()]))?,
+        };
+        let reference = reference.open(name, &*backend)?;
+        // Chosen when A is open: it has what A leaves.
+        let backend = match shared {
+            Some(shared) => shared,
+            None => chosen("B", other_wish, (model, &wanted))?,
+        };
         let names = self.candidates.iter().map(|&kv| candidate_name(args, kv));
         let candidates = candidates.into_iter().zip(names).map(|(c, name)| c.open(name, &*backend));
         Ok(Comparer::new(reference, candidates.collect::<Result<_>>()?)?)
