@@ -9,14 +9,34 @@ use super::exp::{exp, sum};
 
 /// The most likely token; of equals the lowest id. `None` if no logit is finite.
 pub(super) fn arg_max(logits: &[f32]) -> Option<u32> {
-    let mut best: Option<(u32, f32)> = None;
-    for (id, &logit) in (0..).zip(logits) {
-        if logit.is_finite() && best.is_none_or(|(_, b)| logit > b) {
-            best = Some((id, logit));
+    let max = max(logits)?;
+    (0..).zip(logits).find(|&(_, &logit)| logit == max).map(|(id, _)| id)
+}
+
+/// The largest finite logit.
+pub(super) fn max(logits: &[f32]) -> Option<f32> {
+    // Lanes side by side, without branches: it is the whole work of a greedy draw.
+    let larger = |max: f32, x: f32| if x > max && x < f32::INFINITY { x } else { max };
+    let (chunks, rest) = logits.as_chunks::<LANES>();
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, x);
         }
     }
-    best.map(|(id, _)| id)
+    let max = lanes.into_iter().chain(rest.iter().copied()).fold(f32::NEG_INFINITY, larger);
+    (max > f32::NEG_INFINITY).then_some(max)
 }
+
+/// Logits that are NaN or infinite.
+pub(super) fn non_finite(logits: &[f32]) -> usize {
+    // Counts of less than 2^32, so that lanes are as wide as logits.
+    let count = |part: &[f32]| part.iter().map(|x| u32::from(!x.is_finite())).sum::<u32>();
+    logits.chunks(1 << 20).map(|part| count(part) as usize).sum()
+}
+
+/// Logits that are looked at side by side.
+const LANES: usize = 16;
 
 /// Tokens that are looked at before the lowest of them are dropped.
 const BUFFER: usize = 1024;

@@ -34,12 +34,16 @@ pub(crate) fn exp(x: f32) -> f32 {
 
 /// Sum of `e^((x - max) / divisor)` over those of `values` that are finite, `max` being the largest.
 pub(crate) fn sum(values: &[f32], max: f32, divisor: f32) -> f64 {
-    let term = |x: f32| if x.is_finite() { exp((x - max) / divisor) } else { 0.0 };
+    let term = |x: f32| {
+        let term = exp((x - max) / divisor);
+        if x.is_finite() { term } else { 0.0 }
+    };
     let (chunks, rest) = values.as_chunks::<LANES>();
     let mut sums = [0.0_f64; LANES];
     for chunk in chunks {
-        for (sum, &x) in sums.iter_mut().zip(chunk) {
-            *sum += f64::from(term(x));
+        let terms = chunk.map(term);
+        for (sum, term) in sums.iter_mut().zip(terms) {
+            *sum += f64::from(term);
         }
     }
     sums.iter().sum::<f64>() + rest.iter().map(|&x| f64::from(term(x))).sum::<f64>()

@@ -133,7 +133,7 @@ impl Sampler {
         allowed: Option<&TokenSet>,
     ) -> Result<Drawn, SampleError> {
         let s = &self.sampling;
-        let non_finite = logits.iter().filter(|l| !l.is_finite()).count();
+        let non_finite = candidates::non_finite(logits);
         let adjusted = penalties::apply(logits, history, s);
         let masked = allowed.map(|set| mask(adjusted.as_deref().unwrap_or(logits), set));
         let logits = masked.as_deref().or(adjusted.as_deref()).unwrap_or(logits);
@@ -168,7 +168,7 @@ fn mask(logits: &[f32], allowed: &TokenSet) -> Vec<f32> {
 
 /// The natural logarithm of the sum of `e^logit` over the finite ones; `None` if there are none.
 pub(crate) fn log_sum(logits: &[f32]) -> Option<f64> {
-    let max = candidates::arg_max(logits).map(|id| logits[id as usize])?;
+    let max = candidates::max(logits)?;
     Some(f64::from(max) + exp::sum(logits, max, 1.0).ln())
 }
 

@@ -167,13 +167,13 @@ fn large_vocabularies_are_drawn_from_as_if_they_were_sorted() {
             warm(|s| (s.top_k, s.top_p) = (700, 0.99)),
             warm(|s| (s.top_p, s.min_p, s.temperature) = (0.95, 0.02, 0.5)),
         ] {
-            let same = (0..200).filter(|&seed| {
+            let same = (0..40).filter(|&seed| {
                 let s = Sampling { seed, ..s.clone() };
                 let expected = sorted(&logits, &s, philox::uniform(seed, 0, 3));
                 draw(&logits, s) == Ok(expected)
             });
             // Sums differ in their last digits, and few draws are that near to a border.
-            assert!(same.count() >= 198, "{spread} {s:?}");
+            assert!(same.count() >= 39, "{spread} {s:?}");
         }
     }
 }

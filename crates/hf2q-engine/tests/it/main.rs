@@ -5,6 +5,8 @@ mod failures;
 #[cfg(test)]
 mod generation;
 #[cfg(test)]
+mod load;
+#[cfg(test)]
 mod needs;
 #[cfg(test)]
 mod prefixes;

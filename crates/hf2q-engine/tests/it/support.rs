@@ -102,6 +102,12 @@ impl Log {
         self.events().into_iter().filter_map(id).collect()
     }
 
+    /// All that does not depend on what else was computed.
+    pub(crate) fn contents(&self) -> Vec<Event> {
+        let timed = |e: &Event| matches!(e, Event::Started { .. } | Event::Finished { .. });
+        self.events().into_iter().filter(|e| !timed(e)).collect()
+    }
+
     /// How the job ended; `None` if it has not, or has failed.
     pub(crate) fn finish(&self) -> Option<Finish> {
         match self.events().last() {
