@@ -349,13 +349,16 @@ pub(crate) fn expert_mat_mul(
     }
 }
 
-/// Where a weight lies that has been prepared for products.
+/// Most bytes of a weight that are brought near: more would displace others.
+const NEAR: u64 = 16 << 20;
+
+/// Where a weight lies that has been prepared for products, or its beginning where it is large.
 pub(crate) fn region(c: &Compiler<'_>, weight: TensorId) -> Option<Region> {
     if let Some((_, packed)) = c.quantized.packed.iter().find(|(id, _)| *id == weight) {
-        return Some(Region { at: packed.data, bytes: packed.matrix_bytes });
+        return Some(Region { at: packed.data, bytes: packed.matrix_bytes.min(NEAR) });
     }
     let w = c.uploaded(weight).filter(|w| mat_mul_float::multiplies(w.ty))?;
-    Some(Region { at: w.data, bytes: (w.ty.row_bytes(w.n_in)? * w.n_out) as u64 })
+    Some(Region { at: w.data, bytes: NEAR.min((w.ty.row_bytes(w.n_in)? * w.n_out) as u64) })
 }
 
 /// Whether products with weights of a type read quantized activations.
