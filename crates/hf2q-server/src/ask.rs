@@ -82,7 +82,10 @@ pub(crate) enum Format {
     #[default]
     Text,
     JsonObject,
-    JsonSchema { schema: Json, param: String },
+    JsonSchema {
+        schema: Json,
+        param: String,
+    },
     Regex(String),
     Choice(Vec<String>),
     Grammar(String),
@@ -110,8 +113,18 @@ pub(crate) struct Drawing {
 
 /// Fields of [`Drawing`] that all of OpenAI's routes for texts share, and those of other servers beside them.
 pub(crate) const DRAWING: &[&str] = &[
-    "temperature", "top_p", "top_k", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
-    "frequency_penalty", "logit_bias", "seed", "stop", "n",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "typical_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "seed",
+    "stop",
+    "n",
 ];
 
 impl Drawing {
@@ -138,7 +151,8 @@ impl Drawing {
     /// What draws the tokens.
     pub(crate) fn sampler(&self, model: &Model) -> Result<Sampler, ApiError> {
         if let Some(id) = self.logit_bias.keys().find(|id| **id as usize >= model.vocabulary) {
-            let message = format!("The model has no token {id}: its {} tokens are counted from 0.", model.vocabulary);
+            let message =
+                format!("The model has no token {id}: its {} tokens are counted from 0.", model.vocabulary);
             return Err(ApiError::value(format!("logit_bias.{id}"), message));
         }
         let d = &model.sampling;
@@ -194,7 +208,10 @@ pub(crate) fn check_tool_name(name: &str, param: String) -> Result<(), ApiError>
 pub(crate) fn check_tools(tools: &[Tool], choice: &ToolChoice) -> Result<(), ApiError> {
     for (i, tool) in tools.iter().enumerate() {
         if tools[..i].iter().any(|t| t.name == tool.name) {
-            return Err(ApiError::value(format!("tools[{i}]"), format!("Two tools are named '{}'.", tool.name)));
+            return Err(ApiError::value(
+                format!("tools[{i}]"),
+                format!("Two tools are named '{}'.", tool.name),
+            ));
         }
     }
     match choice {

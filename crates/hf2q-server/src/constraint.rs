@@ -82,7 +82,9 @@ fn refused(error: &GrammarError, ask: &Ask) -> ApiError {
             tool.map_or_else(|| "tools".to_owned(), |t| t.param.clone())
         }
         GrammarError::NoSuchTool { .. } => "tool_choice".to_owned(),
-        GrammarError::Vocabulary { .. } => return ApiError::unsupported(format_param(ask), format!("{error}.")),
+        GrammarError::Vocabulary { .. } => {
+            return ApiError::unsupported(format_param(ask), format!("{error}."));
+        }
         _ if ask.format == Format::Text => "tools".to_owned(),
         _ => format_param(ask),
     };

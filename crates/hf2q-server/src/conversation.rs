@@ -11,10 +11,10 @@ use crate::answers::{Answers, Order, Reader};
 use crate::ask::{Ask, ToolChoice, check_tools};
 use crate::constraint::Constraints;
 use crate::error::ApiError;
+use crate::ids;
 use crate::model::Model;
 use crate::models::Lease;
 use crate::tap::{self, End, Piece, Shown, Text, Wanted};
-use crate::ids;
 
 /// Variables that belong to the server.
 const RESERVED: &[&str] =
@@ -68,8 +68,12 @@ pub(crate) fn prompt(model: &Model, ask: &Ask) -> Result<Vec<u32>, ApiError> {
 
 fn template_error(error: &TextError) -> ApiError {
     let message = match error {
-        TextError::TemplateRaised { message } => format!("The model's chat template refuses this conversation: {message}."),
-        TextError::TemplateFuel { .. } => "The model's chat template takes too many steps for this conversation.".to_owned(),
+        TextError::TemplateRaised { message } => {
+            format!("The model's chat template refuses this conversation: {message}.")
+        }
+        TextError::TemplateFuel { .. } => {
+            "The model's chat template takes too many steps for this conversation.".to_owned()
+        }
         _ => format!("The model's chat template fails for this conversation: {error}."),
     };
     ApiError::value("messages", message)
@@ -85,7 +89,10 @@ fn variables(model: &Model, ask: &Ask) -> Result<Map<String, Json>, ApiError> {
         }
         // What a model cannot do anyway may be switched off.
         if !model.template_reads(name) && *value != json!(false) {
-            return Err(ApiError::unsupported(param(), "The model's chat template does not read this variable."));
+            return Err(ApiError::unsupported(
+                param(),
+                "The model's chat template does not read this variable.",
+            ));
         }
         extra.insert(name.clone(), value.clone());
     }
@@ -123,7 +130,8 @@ fn prepare(model: &Model, ask: &Ask) -> Result<Prepared, ApiError> {
         let id_prefix = format!("call_{:016x}", ids::random());
         let options = ParserOptions { tools: ask.tool_set(), in_thought, id_prefix };
         let parser = AnswerParser::new(&model.tokenizer, &model.format, options);
-        let wanted = Wanted { stops: ask.drawing.stops.clone(), reader: tap::Reader::Answer(Box::new(parser)) };
+        let wanted =
+            Wanted { stops: ask.drawing.stops.clone(), reader: tap::Reader::Answer(Box::new(parser)) };
         Order { prompt: prompt.clone(), task: Task::Answer(Box::new(answer)), wanted }
     };
     let orders = (0..ask.drawing.choices).map(order).collect();

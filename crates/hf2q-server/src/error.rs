@@ -75,7 +75,8 @@ impl ApiError {
     }
 
     pub(crate) fn unauthorized() -> Self {
-        let message = "No valid API key was given. Send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.";
+        let message =
+            "No valid API key was given. Send one as 'Authorization: Bearer KEY' or 'x-api-key: KEY'.";
         Self::new(StatusCode::UNAUTHORIZED, Some("invalid_api_key"), message)
     }
 
@@ -127,7 +128,8 @@ impl ApiError {
     }
 
     pub(crate) fn deadline() -> Self {
-        let message = "The answer was not ready within the time that this server gives to a request (--timeout).";
+        let message =
+            "The answer was not ready within the time that this server gives to a request (--timeout).";
         Self::new(StatusCode::GATEWAY_TIMEOUT, Some("timeout"), message)
     }
 
@@ -145,7 +147,9 @@ impl ApiError {
             }}),
             Dialect::Anthropic => {
                 let message = match &self.param {
-                    Some(param) if !self.message.contains(param.as_str()) => format!("{param}: {}", self.message),
+                    Some(param) if !self.message.contains(param.as_str()) => {
+                        format!("{param}: {}", self.message)
+                    }
                     _ => self.message.clone(),
                 };
                 json!({ "type": "error", "error": { "type": self.anthropic_kind(), "message": message } })

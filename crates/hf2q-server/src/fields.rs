@@ -178,7 +178,8 @@ impl<'a> Fields<'a> {
         match map.iter().find(|(k, v)| k.len() > 64 || v.as_str().is_none_or(|v| v.chars().count() > 512)) {
             Some((key, _)) => {
                 let key: String = key.chars().take(64).collect();
-                let message = "Keys of 'metadata' have up to 64 bytes, values are strings of up to 512 characters.";
+                let message =
+                    "Keys of 'metadata' have up to 64 bytes, values are strings of up to 512 characters.";
                 Err(ApiError::value(format!("{path}.{key}"), message))
             }
             None => Ok(value.clone()),

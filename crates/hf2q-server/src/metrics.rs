@@ -8,7 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use hf2q_engine::{Histogram as Counts, SchedulerStats};
 
 /// Seconds until an answer's first token, or its end.
-const LONG: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+const LONG: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 /// Seconds between tokens.
 const SHORT: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
@@ -83,7 +84,11 @@ impl Metrics {
             page.value("hf2q_requests_total", &format!("route=\"{route}\",status=\"{status}\""), *n as f64);
         }
         for (name, help, histogram) in [
-            ("hf2q_time_to_first_token_seconds", "From a job's submission to its first token.", &self.first_token),
+            (
+                "hf2q_time_to_first_token_seconds",
+                "From a job's submission to its first token.",
+                &self.first_token,
+            ),
             ("hf2q_inter_token_seconds", "Between tokens of one answer.", &self.next_token),
             ("hf2q_request_seconds", "From a request to the end of its answer.", &self.latency),
         ] {
@@ -93,7 +98,12 @@ impl Metrics {
         for (name, kind, help, value) in [
             ("hf2q_connections", "gauge", "Open connections.", &self.connections),
             ("hf2q_requests_in_flight", "gauge", "Requests that are being answered.", &self.in_flight),
-            ("hf2q_slow_readers_total", "counter", "Answers lost because of slow readers.", &self.slow_readers),
+            (
+                "hf2q_slow_readers_total",
+                "counter",
+                "Answers lost because of slow readers.",
+                &self.slow_readers,
+            ),
         ] {
             page.head(name, kind, help);
             page.value(name, "", value.load(Relaxed) as f64);
@@ -109,18 +119,26 @@ type Number = (&'static str, &'static str, &'static str, fn(&SchedulerStats) -> 
 const NUMBERS: &[Number] = &[
     ("hf2q_jobs_waiting", "gauge", "Jobs in the queue.", |s| s.waiting as f64),
     ("hf2q_jobs_running", "gauge", "Jobs under way.", |s| s.running as f64),
-    ("hf2q_jobs_in_prompt", "gauge", "Jobs under way whose prompt is not computed yet.", |s| s.prompts as f64),
+    ("hf2q_jobs_in_prompt", "gauge", "Jobs under way whose prompt is not computed yet.", |s| {
+        s.prompts as f64
+    }),
     ("hf2q_jobs_submitted_total", "counter", "Jobs taken.", |s| s.submitted as f64),
-    ("hf2q_jobs_rejected_total", "counter", "Jobs refused because the queue was full.", |s| s.rejected as f64),
+    ("hf2q_jobs_rejected_total", "counter", "Jobs refused because the queue was full.", |s| {
+        s.rejected as f64
+    }),
     ("hf2q_jobs_finished_total", "counter", "Jobs that ended by themselves.", |s| s.finished as f64),
-    ("hf2q_jobs_cancelled_total", "counter", "Jobs cancelled or past their deadline.", |s| s.cancelled as f64),
+    ("hf2q_jobs_cancelled_total", "counter", "Jobs cancelled or past their deadline.", |s| {
+        s.cancelled as f64
+    }),
     ("hf2q_jobs_failed_total", "counter", "Jobs that failed.", |s| s.failed as f64),
     ("hf2q_preemptions_total", "counter", "Jobs that made room for older ones.", |s| s.preemptions as f64),
     ("hf2q_steps_total", "counter", "Steps.", |s| s.steps as f64),
     ("hf2q_prompt_rows_total", "counter", "Rows of prompts computed.", |s| s.prompt_rows as f64),
     ("hf2q_answer_rows_total", "counter", "Rows that continued answers.", |s| s.answer_rows as f64),
     ("hf2q_prompt_tokens_total", "counter", "Tokens of prompts.", |s| s.prompt_tokens as f64),
-    ("hf2q_cached_tokens_total", "counter", "Tokens of prompts found in the cache.", |s| s.cached_tokens as f64),
+    ("hf2q_cached_tokens_total", "counter", "Tokens of prompts found in the cache.", |s| {
+        s.cached_tokens as f64
+    }),
     ("hf2q_answer_tokens_total", "counter", "Tokens drawn.", |s| s.answer_tokens as f64),
     ("hf2q_prefix_lookups_total", "counter", "Prompts looked up in the cache.", |s| s.cache.lookups as f64),
     ("hf2q_prefix_hits_total", "counter", "Prompts of which the cache held a part.", |s| s.cache.hits as f64),
@@ -135,7 +153,11 @@ fn engines(page: &mut Page, models: &[(String, SchedulerStats)]) {
         }
     }
     for (name, help, read) in [
-        ("hf2q_step_rows", "Rows of a step: how full batches are.", (|s| &s.step_rows) as fn(&SchedulerStats) -> &Counts),
+        (
+            "hf2q_step_rows",
+            "Rows of a step: how full batches are.",
+            (|s| &s.step_rows) as fn(&SchedulerStats) -> &Counts,
+        ),
         ("hf2q_step_seconds", "Time of a step.", |s| &s.step_seconds),
     ] {
         page.head(name, "histogram", help);

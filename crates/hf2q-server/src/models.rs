@@ -96,7 +96,11 @@ enum Next {
 }
 
 impl Models {
-    pub(crate) fn new(sources: Vec<Box<dyn Source>>, settings: &Settings, log: Log) -> Result<Self, ServerError> {
+    pub(crate) fn new(
+        sources: Vec<Box<dyn Source>>,
+        settings: &Settings,
+        log: Log,
+    ) -> Result<Self, ServerError> {
         let mut slots = BTreeMap::new();
         for source in sources {
             let id = source.id().to_owned();
@@ -233,7 +237,11 @@ impl Models {
         let loaded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(loading));
         let state = match loaded {
             Ok(Ok(model)) => {
-                self.log.note(&format!("{id} is loaded ({:.1} s): {}", started.elapsed().as_secs_f64(), model.description));
+                self.log.note(&format!(
+                    "{id} is loaded ({:.1} s): {}",
+                    started.elapsed().as_secs_f64(),
+                    model.description
+                ));
                 State::Ready(Arc::new(model))
             }
             Ok(Err(error)) => {

@@ -52,8 +52,18 @@ const ROUTES: &[Route] = &[
         fields: &[anthropic::messages::COUNT_FIELDS],
         needed: &["model", "messages"],
     },
-    Route { path: "/tokenize", what: "The tokens of a text or a conversation.", fields: &[tokens::FIELDS], needed: &[] },
-    Route { path: "/detokenize", what: "The text of tokens.", fields: &[tokens::TEXT_FIELDS], needed: &["tokens"] },
+    Route {
+        path: "/tokenize",
+        what: "The tokens of a text or a conversation.",
+        fields: &[tokens::FIELDS],
+        needed: &[],
+    },
+    Route {
+        path: "/detokenize",
+        what: "The text of tokens.",
+        fields: &[tokens::TEXT_FIELDS],
+        needed: &["tokens"],
+    },
 ];
 
 const READS: &[(&str, &str)] = &[
@@ -77,7 +87,11 @@ const TYPES: &[(&str, &str, &str)] = &[
     ("repetition_penalty", "number", ""),
     ("presence_penalty", "number", "Looks at the whole text so far, the prompt included."),
     ("frequency_penalty", "number", "Looks at the whole text so far, the prompt included."),
-    ("seed", "integer", "The same request with the same seed has the same answer, whatever else is computed."),
+    (
+        "seed",
+        "integer",
+        "The same request with the same seed has the same answer, whatever else is computed.",
+    ),
     ("n", "integer", "Answers to the prompt, 1 to 32."),
     ("max_tokens", "integer", ""),
     ("max_completion_tokens", "integer", ""),
@@ -114,7 +128,8 @@ fn document() -> Json {
         paths.insert((*path).to_owned(), json!({ "get": { "summary": what, "responses": responses() } }));
     }
     for route in ROUTES {
-        let body = json!({ "required": true, "content": { "application/json": { "schema": schema(route) } } });
+        let body =
+            json!({ "required": true, "content": { "application/json": { "schema": schema(route) } } });
         let post = json!({ "summary": route.what, "requestBody": body, "responses": responses() });
         paths.insert(route.path.to_owned(), json!({ "post": post }));
     }
@@ -164,12 +179,16 @@ mod tests {
     #[test]
     fn all_fields_are_there() {
         let document: Json = serde_json::from_str(text()).unwrap();
-        let chat = &document["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"];
+        let chat = &document["paths"]["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]
+            ["schema"];
         for name in ["messages", "temperature", "logit_bias", "tools", "n"] {
             assert!(chat["properties"].get(name).is_some(), "{name}");
         }
         let all: Vec<&str> = ROUTES.iter().flat_map(|r| r.fields).flat_map(|f| f.iter()).copied().collect();
-        assert!(TYPES.iter().all(|(name, _, _)| all.contains(name)), "every described field is one of a route");
+        assert!(
+            TYPES.iter().all(|(name, _, _)| all.contains(name)),
+            "every described field is one of a route"
+        );
         assert!(ROUTES.iter().all(|r| r.needed.iter().all(|n| r.fields.iter().any(|f| f.contains(n)))));
     }
 }

@@ -20,8 +20,20 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style
 
 /// Paths as metrics and logs name them.
 const PATHS: &[&str] = &[
-    "/", "/health", "/ready", "/metrics", "/openapi.json", "/v1/models", "/v1/chat/completions", "/v1/completions",
-    "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/tokenize", "/detokenize",
+    "/",
+    "/health",
+    "/ready",
+    "/metrics",
+    "/openapi.json",
+    "/v1/models",
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/responses",
+    "/v1/messages",
+    "/v1/messages/count_tokens",
+    "/tokenize",
+    "/detokenize",
 ];
 
 /// A path as metrics and logs name it: never a client's text.
@@ -41,12 +53,21 @@ pub(crate) fn all(app: &Arc<App>) -> Router {
     let _ = app;
     Router::new()
         .route("/", read(|call, _| Box::pin(async move { page(&call) })))
-        .route("/health", read(|_, _| Box::pin(async { Ok(app::json(&serde_json::json!({ "status": "ok" }))) })))
+        .route(
+            "/health",
+            read(|_, _| Box::pin(async { Ok(app::json(&serde_json::json!({ "status": "ok" }))) })),
+        )
         .route("/ready", read(|call, _| Box::pin(async move { ready(&call) })))
-        .route("/openapi.json", read(|_, _| Box::pin(async { Ok(app::text("application/json", openapi::text())) })))
+        .route(
+            "/openapi.json",
+            read(|_, _| Box::pin(async { Ok(app::text("application/json", openapi::text())) })),
+        )
         .route("/metrics", read(|call, _| Box::pin(async move { metrics(&call) })))
         .route("/v1/models", read(|call, _| Box::pin(async move { openai::models::list(&call) })))
-        .route("/v1/models/{*id}", read(|call, path| Box::pin(async move { openai::models::one(&call, &path) })))
+        .route(
+            "/v1/models/{*id}",
+            read(|call, path| Box::pin(async move { openai::models::one(&call, &path) })),
+        )
         .route("/v1/chat/completions", write(openai::chat_answer::answer))
         .route("/v1/completions", write(openai::completion_answer::answer))
         .route("/v1/embeddings", write(openai::embeddings::answer))

@@ -124,7 +124,9 @@ fn add(blocks: &mut Vec<Block>, delta: &Delta) {
         Delta::Content(text) | Delta::Reasoning(text) | Delta::Arguments { text, .. } => text.as_str(),
         Delta::Call { .. } => "",
     };
-    if let Some(Block::Text(all) | Block::Thinking(all) | Block::ToolUse { arguments: all, .. }) = blocks.last_mut() {
+    if let Some(Block::Text(all) | Block::Thinking(all) | Block::ToolUse { arguments: all, .. }) =
+        blocks.last_mut()
+    {
         all.push_str(text);
     }
 }
@@ -227,7 +229,8 @@ impl Writer {
         if !self.blocks.last().is_some_and(|b| b.takes(&delta)) {
             self.end_block().await?;
             let block = Block::of(&delta).json();
-            self.send("content_block_start", json!({ "index": self.blocks.len(), "content_block": block })).await?;
+            self.send("content_block_start", json!({ "index": self.blocks.len(), "content_block": block }))
+                .await?;
         }
         add(&mut self.blocks, &delta);
         let delta = match delta {

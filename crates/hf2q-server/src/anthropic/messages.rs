@@ -12,14 +12,42 @@ type Result<T> = std::result::Result<T, ApiError>;
 
 /// All fields of a request. `seed` is this server's own.
 pub(crate) const FIELDS: &[&str] = &[
-    "model", "messages", "max_tokens", "system", "stop_sequences", "stream", "temperature", "top_p", "top_k", "tools",
-    "tool_choice", "thinking", "metadata", "service_tier", "output_config", "output_format", "cache_control", "seed",
-    "container", "mcp_servers", "context_management", "inference_geo",
+    "model",
+    "messages",
+    "max_tokens",
+    "system",
+    "stop_sequences",
+    "stream",
+    "temperature",
+    "top_p",
+    "top_k",
+    "tools",
+    "tool_choice",
+    "thinking",
+    "metadata",
+    "service_tier",
+    "output_config",
+    "output_format",
+    "cache_control",
+    "seed",
+    "container",
+    "mcp_servers",
+    "context_management",
+    "inference_geo",
 ];
 /// All fields of a request to count tokens.
 pub(crate) const COUNT_FIELDS: &[&str] = &[
-    "model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "output_format",
-    "cache_control", "mcp_servers", "context_management",
+    "model",
+    "messages",
+    "system",
+    "tools",
+    "tool_choice",
+    "thinking",
+    "output_config",
+    "output_format",
+    "cache_control",
+    "mcp_servers",
+    "context_management",
 ];
 
 const REFUSED: &[(&str, &str)] = &[
@@ -118,7 +146,9 @@ fn output(fields: &Fields<'_>) -> Result<(Format, Option<&'static str>)> {
     let level = config.as_ref().map(|c| effort(c, "effort")).transpose()?.flatten();
     let known = &["type", "schema"];
     let inner = config.as_ref().map(|c| c.object("format", known)).transpose()?.flatten();
-    let Some(format) = inner.or(fields.object("output_format", known)?) else { return Ok((Format::Text, level)) };
+    let Some(format) = inner.or(fields.object("output_format", known)?) else {
+        return Ok((Format::Text, level));
+    };
     format.need("type")?;
     format.word("type", &["json_schema"])?;
     let schema = format.need("schema")?.clone();
@@ -131,7 +161,8 @@ fn tools(fields: &Fields<'_>) -> Result<Vec<Tool>> {
         .map(|(path, value)| {
             let any = Fields::any(value, path)?;
             if !matches!(any.text("type")?, None | Some("custom")) {
-                let message = "Only tools of type 'custom' are supported: this server has no tools of its own.";
+                let message =
+                    "Only tools of type 'custom' are supported: this server has no tools of its own.";
                 return Err(ApiError::unsupported(any.path("type"), message));
             }
             let known = &["type", "name", "description", "input_schema", "cache_control", "strict"];
@@ -203,7 +234,10 @@ fn texts(list: &Json, path: &str) -> Result<String> {
     let text = |(path, value): &(String, &Json)| {
         let any = Fields::any(value, path)?;
         if any.need_text("type")? != "text" {
-            return Err(ApiError::unsupported(any.path("type"), "Only blocks of type 'text' are supported here."));
+            return Err(ApiError::unsupported(
+                any.path("type"),
+                "Only blocks of type 'text' are supported here.",
+            ));
         }
         text_block(any).map(str::to_owned)
     };
@@ -317,7 +351,8 @@ mod tests {
     use super::*;
 
     fn read(more: Json) -> Result<Request> {
-        let mut body = json!({ "model": "m", "max_tokens": 9, "messages": [{ "role": "user", "content": "x" }] });
+        let mut body =
+            json!({ "model": "m", "max_tokens": 9, "messages": [{ "role": "user", "content": "x" }] });
         for (key, value) in more.as_object().unwrap() {
             body[key] = value.clone();
         }
@@ -338,9 +373,14 @@ mod tests {
             (json!({ "messages": [] }), "messages"),
             (json!({ "messages": [{ "role": "system", "content": "x" }] }), "messages[0].role"),
             (json!({ "messages": [{ "role": "assistant", "content": "x" }] }), "messages[0].role"),
-            (json!({ "messages": [{ "role": "user", "content": [{ "type": "image" }] }] }), "messages[0].content[0].type"),
-            (json!({ "messages": [{ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t" }] }] }),
-             "messages[0].content[0].tool_use_id"),
+            (
+                json!({ "messages": [{ "role": "user", "content": [{ "type": "image" }] }] }),
+                "messages[0].content[0].type",
+            ),
+            (
+                json!({ "messages": [{ "role": "user", "content": [{ "type": "tool_result", "tool_use_id": "t" }] }] }),
+                "messages[0].content[0].tool_use_id",
+            ),
         ] {
             assert_eq!(read(more.clone()).unwrap_err().param.as_deref(), Some(param), "{more}");
         }
@@ -348,7 +388,8 @@ mod tests {
 
     #[test]
     fn calls_and_their_results_become_messages() {
-        let request = read(json!({ "system": [{ "type": "text", "text": "s", "cache_control": { "type": "ephemeral" } }],
+        let request = read(
+            json!({ "system": [{ "type": "text", "text": "s", "cache_control": { "type": "ephemeral" } }],
             "messages": [
                 { "role": "user", "content": "u" },
                 { "role": "assistant", "content": [
@@ -357,7 +398,8 @@ mod tests {
                 { "role": "user", "content": [
                     { "type": "tool_result", "tool_use_id": "t", "content": "1", "is_error": true },
                     { "type": "text", "text": "go on" } ] },
-            ] }));
+            ] }),
+        );
         let messages = request.unwrap().ask.messages;
         let roles: Vec<&str> = messages.iter().filter_map(|m| m["role"].as_str()).collect();
         assert_eq!(roles, ["system", "user", "assistant", "tool", "user"]);

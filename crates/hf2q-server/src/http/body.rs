@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::http::header::CONTENT_LENGTH;
 use axum::http::HeaderMap;
+use axum::http::header::CONTENT_LENGTH;
 use serde_json::Value as Json;
 
 use crate::error::ApiError;

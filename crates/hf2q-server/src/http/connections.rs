@@ -24,7 +24,12 @@ const MOST_HEADERS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Takes connections until `stop` says so; then lets those that are there end their answers.
-pub(crate) async fn accept(listener: TcpListener, router: Router, app: Arc<App>, mut stop: watch::Receiver<bool>) {
+pub(crate) async fn accept(
+    listener: TcpListener,
+    router: Router,
+    app: Arc<App>,
+    mut stop: watch::Receiver<bool>,
+) {
     let places = Arc::new(Semaphore::new(app.settings.connections.max(1)));
     let mut tasks = JoinSet::new();
     loop {

@@ -9,11 +9,35 @@ use crate::fields::{Fields, wrong};
 
 /// All fields of a request, beside those of [`DRAWING`].
 pub(crate) const FIELDS: &[&str] = &[
-    "model", "messages", "stream", "stream_options", "max_tokens", "max_completion_tokens", "logprobs",
-    "top_logprobs", "response_format", "structured_outputs", "tools", "tool_choice", "parallel_tool_calls",
-    "reasoning_effort", "chat_template_kwargs", "user", "metadata", "store", "service_tier", "safety_identifier",
-    "prompt_cache_key", "prompt_cache_retention", "modalities", "verbosity", "audio", "prediction", "functions",
-    "function_call", "web_search_options",
+    "model",
+    "messages",
+    "stream",
+    "stream_options",
+    "max_tokens",
+    "max_completion_tokens",
+    "logprobs",
+    "top_logprobs",
+    "response_format",
+    "structured_outputs",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "chat_template_kwargs",
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "modalities",
+    "verbosity",
+    "audio",
+    "prediction",
+    "functions",
+    "function_call",
+    "web_search_options",
 ];
 
 /// What this server does not have, and why it matters to refuse it.
@@ -86,9 +110,10 @@ pub(crate) fn check_notes(fields: &Fields<'_>) -> Result<(), ApiError> {
     fields.word("service_tier", &["auto", "default"])?;
     fields.word("verbosity", &["medium"])?;
     match fields.get("modalities") {
-        Some(value) if *value != json!(["text"]) => {
-            Err(ApiError::unsupported("modalities", "This server answers in text: 'modalities' can only be [\"text\"]."))
-        }
+        Some(value) if *value != json!(["text"]) => Err(ApiError::unsupported(
+            "modalities",
+            "This server answers in text: 'modalities' can only be [\"text\"].",
+        )),
         _ => Ok(()),
     }
 }

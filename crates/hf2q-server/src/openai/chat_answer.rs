@@ -58,7 +58,8 @@ impl Head {
     }
 
     fn chunk(&self, choice: usize, delta: Json, (logprobs, finish): (Json, Json)) -> Json {
-        let choices = json!([{ "index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": finish }]);
+        let choices =
+            json!([{ "index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": finish }]);
         self.object("chat.completion.chunk", choices)
     }
 }

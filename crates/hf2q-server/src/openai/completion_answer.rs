@@ -85,7 +85,8 @@ impl Progress {
         let choices: Vec<Choice> = choices.collect();
         let prompt = shapes.iter().map(|s| s.ids.len()).sum();
         let counted = vec![false; shapes.len()];
-        let mut progress = Self { head, shapes, choices, tokens: Tokens { prompt, ..Tokens::default() }, counted };
+        let mut progress =
+            Self { head, shapes, choices, tokens: Tokens { prompt, ..Tokens::default() }, counted };
         for choice in 0..progress.choices.len() {
             // A prompt of one token has no probabilities.
             progress.list_prompt(lease, choice, Vec::new());

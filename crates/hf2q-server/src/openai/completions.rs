@@ -18,8 +18,18 @@ use crate::tap::{Reader, Wanted};
 
 /// All fields of a request, beside those of [`DRAWING`].
 pub(crate) const FIELDS: &[&str] = &[
-    "model", "prompt", "suffix", "max_tokens", "stream", "stream_options", "logprobs", "echo", "best_of", "user",
-    "response_format", "structured_outputs",
+    "model",
+    "prompt",
+    "suffix",
+    "max_tokens",
+    "stream",
+    "stream_options",
+    "logprobs",
+    "echo",
+    "best_of",
+    "user",
+    "response_format",
+    "structured_outputs",
 ];
 
 /// As many tokens as OpenAI gives where nobody says.
@@ -65,7 +75,9 @@ impl Prompt {
         let path = fields.path(name);
         let prompts = match value {
             Json::String(text) => vec![Self::Text(text.clone())],
-            Json::Array(items) if items.first().is_some_and(Json::is_number) => vec![Self::Ids(ids(value, &path)?)],
+            Json::Array(items) if items.first().is_some_and(Json::is_number) => {
+                vec![Self::Ids(ids(value, &path)?)]
+            }
             Json::Array(items) if items.len() > most => {
                 let message = format!("'{path}' has {} items; accepted: up to {most}.", items.len());
                 return Err(ApiError::value(path, message));
@@ -107,7 +119,8 @@ impl Completion {
         drawing.max_tokens = Some(fields.count("max_tokens", 0)?.unwrap_or(DEFAULT_TOKENS));
         drawing.logprobs = fields.integer("logprobs", 0..=20)?.map(|n| n as usize);
         if let Some(best) = fields.count("best_of", 1)?.filter(|b| *b != drawing.choices) {
-            let message = format!("'best_of' is {best}: choosing among more answers than 'n' is not supported.");
+            let message =
+                format!("'best_of' is {best}: choosing among more answers than 'n' is not supported.");
             return Err(ApiError::unsupported("best_of", message));
         }
         let prompts = Prompt::read(&fields, "prompt", settings.max_inputs)?;
@@ -126,7 +139,10 @@ impl Completion {
         for prompt in &self.prompts {
             let ids = prompt.ids(model);
             if let Some(id) = ids.iter().find(|id| **id as usize >= model.vocabulary) {
-                let message = format!("The model has no token {id}: its {} tokens are counted from 0.", model.vocabulary);
+                let message = format!(
+                    "The model has no token {id}: its {} tokens are counted from 0.",
+                    model.vocabulary
+                );
                 return Err(ApiError::value("prompt", message));
             }
             check_length(model, ids.len(), "prompt")?;
@@ -204,8 +220,13 @@ mod tests {
         assert_eq!(prompts(json!(["a", "b"])).len(), 2);
         assert_eq!(prompts(json!([1, 2])), [Prompt::Ids(vec![1, 2])]);
         assert_eq!(prompts(json!([[1], [2]])), [Prompt::Ids(vec![1]), Prompt::Ids(vec![2])]);
-        for bad in [json!([]), json!(7), json!([1, "a"]), json!([-1]), json!([[1.5]]), json!(["a", "b", "c", "d"])] {
-            assert!(read(json!({ "prompt": bad })).unwrap_err().param.unwrap().starts_with("prompt"), "{bad}");
+        for bad in
+            [json!([]), json!(7), json!([1, "a"]), json!([-1]), json!([[1.5]]), json!(["a", "b", "c", "d"])]
+        {
+            assert!(
+                read(json!({ "prompt": bad })).unwrap_err().param.unwrap().starts_with("prompt"),
+                "{bad}"
+            );
         }
     }
 

@@ -38,7 +38,8 @@ pub(crate) fn answer(call: Arc<Call>, body: Json) -> Work {
         if let (Some(wanted), Some(is)) = (dimensions, vectors.first().map(Vec::len))
             && wanted != is
         {
-            let message = format!("The vectors of this model have {is} dimensions, and cannot be cut to {wanted}.");
+            let message =
+                format!("The vectors of this model have {is} dimensions, and cannot be cut to {wanted}.");
             return Err(ApiError::unsupported("dimensions", message));
         }
         call.count(Tokens { prompt: total, ..Tokens::default() });
@@ -74,7 +75,8 @@ async fn vectors(call: &Call, name: &str, prompts: Vec<Vec<u32>>) -> Result<Vec<
             wanted: Wanted { stops: Vec::new(), reader: Reader::plain() },
         };
         let limits = lease.service.limits();
-        let orders: Vec<Order> = prompts.by_ref().take(limits.running.min(limits.queue).max(1)).map(order).collect();
+        let orders: Vec<Order> =
+            prompts.by_ref().take(limits.running.min(limits.queue).max(1)).map(order).collect();
         let mut part: Vec<Vec<f32>> = vec![Vec::new(); orders.len()];
         let mut answers = Answers::start(lease, orders, &call.reader(false))?;
         while let Some((i, piece)) = answers.next().await {
@@ -108,4 +110,3 @@ fn page(model: &str, vectors: &[Vec<f32>], base64: bool, tokens: usize) -> axum:
         "usage": { "prompt_tokens": tokens, "total_tokens": tokens },
     }))
 }
-

@@ -40,7 +40,13 @@ pub(crate) struct Lists {
 
 impl Lists {
     /// A token, its place in the text, and its probabilities; the first one of a prompt has none.
-    pub(crate) fn push(&mut self, tokenizer: &Tokenizer, id: u32, offset: usize, logprobs: Option<&Logprobs>) {
+    pub(crate) fn push(
+        &mut self,
+        tokenizer: &Tokenizer,
+        id: u32,
+        offset: usize,
+        logprobs: Option<&Logprobs>,
+    ) {
         self.tokens.push(json!(name(tokenizer, id)));
         self.offsets.push(json!(offset));
         self.logprobs.push(logprobs.map_or(Json::Null, |l| json!(finite(l.logprob))));

@@ -43,7 +43,9 @@ fn message(value: &Json, path: &str, known_calls: &mut Vec<String>) -> Result<Js
         }
         _ => {
             let role: String = role.chars().take(100).collect();
-            let message = format!("The role '{role}' is not known; accepted: system, developer, user, assistant, tool.");
+            let message = format!(
+                "The role '{role}' is not known; accepted: system, developer, user, assistant, tool."
+            );
             Err(ApiError::value(any.path("role"), message))
         }
     }
@@ -59,8 +61,16 @@ fn named(fields: &Fields<'_>, mut message: Json) -> Result<Json> {
 /// A turn of the model, also as the model's own answer is handed back.
 fn assistant(fields: Fields<'_>, known_calls: &mut Vec<String>) -> Result<Json> {
     let fields = fields.only(&[
-        "role", "content", "name", "tool_calls", "refusal", "annotations", "audio", "function_call",
-        "reasoning_content", "reasoning",
+        "role",
+        "content",
+        "name",
+        "tool_calls",
+        "refusal",
+        "annotations",
+        "audio",
+        "function_call",
+        "reasoning_content",
+        "reasoning",
     ])?;
     fields.without(&[
         ("audio", "this server neither hears nor speaks"),
@@ -78,7 +88,8 @@ fn assistant(fields: Fields<'_>, known_calls: &mut Vec<String>) -> Result<Json> 
     }
     let calls = fields.list("tool_calls")?.unwrap_or_default();
     if !calls.is_empty() {
-        let calls: Vec<Json> = calls.iter().map(|(path, call)| tool_call(call, path, known_calls)).collect::<Result<_>>()?;
+        let calls: Vec<Json> =
+            calls.iter().map(|(path, call)| tool_call(call, path, known_calls)).collect::<Result<_>>()?;
         message["tool_calls"] = Json::Array(calls);
     } else if message["content"].is_null() {
         message["content"] = json!("");
@@ -206,7 +217,9 @@ pub(crate) fn response_format(fields: &Fields<'_>) -> Result<Format> {
             inner.flag("strict")?;
             schema(inner)
         }
-        ("json_schema", None) if format.get("schema").is_none() => Err(ApiError::missing(format.path("json_schema"))),
+        ("json_schema", None) if format.get("schema").is_none() => {
+            Err(ApiError::missing(format.path("json_schema")))
+        }
         ("text", _) => match format.get("schema").is_some() || inner.is_some() {
             true => Err(ApiError::value(format.path("type"), "A schema needs the type 'json_schema'.")),
             false => Ok(Format::Text),
@@ -264,10 +277,15 @@ mod tests {
             (json!([{ "role": "user" }]), "messages[0].content"),
             (json!([user, { "role": "user", "content": 7 }]), "messages[1].content"),
             (json!([{ "role": "user", "content": "x", "extra": 1 }]), "messages[0].extra"),
-            (json!([{ "role": "user", "content": [{ "type": "image_url" }] }]), "messages[0].content[0].type"),
+            (
+                json!([{ "role": "user", "content": [{ "type": "image_url" }] }]),
+                "messages[0].content[0].type",
+            ),
             (json!([{ "role": "tool", "content": "x", "tool_call_id": "c" }]), "messages[0].tool_call_id"),
-            (json!([{ "role": "assistant", "tool_calls": [{ "id": "c", "function": { "name": "f", "arguments": "{" } }] }]),
-             "messages[0].tool_calls[0].function.arguments"),
+            (
+                json!([{ "role": "assistant", "tool_calls": [{ "id": "c", "function": { "name": "f", "arguments": "{" } }] }]),
+                "messages[0].tool_calls[0].function.arguments",
+            ),
         ] {
             assert_eq!(param(list.clone()), expected, "{list}");
         }
@@ -275,12 +293,16 @@ mod tests {
 
     #[test]
     fn content_that_is_null_absent_or_empty_is_the_same_beside_calls() {
-        let calls = json!([{ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } }]);
+        let calls =
+            json!([{ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } }]);
         let tool = json!({ "role": "tool", "tool_call_id": "c", "content": "1" });
         let turn = |m: Json| read(json!([m, tool])).unwrap().len();
         assert_eq!(turn(json!({ "role": "assistant", "tool_calls": calls })), 2);
         assert_eq!(turn(json!({ "role": "assistant", "content": null, "tool_calls": calls })), 2);
-        assert_eq!(turn(json!({ "role": "assistant", "content": "", "tool_calls": calls, "refusal": null })), 2);
+        assert_eq!(
+            turn(json!({ "role": "assistant", "content": "", "tool_calls": calls, "refusal": null })),
+            2
+        );
     }
 
     #[test]
@@ -298,7 +320,10 @@ mod tests {
         assert_eq!(read(json!({ "type": "text" })).unwrap(), Format::Text);
         let param = |f: Json| read(f).unwrap_err().param.unwrap();
         assert_eq!(param(json!({ "type": "json_schema" })), "response_format.json_schema");
-        assert_eq!(param(json!({ "type": "json_schema", "json_schema": {} })), "response_format.json_schema.schema");
+        assert_eq!(
+            param(json!({ "type": "json_schema", "json_schema": {} })),
+            "response_format.json_schema.schema"
+        );
         assert_eq!(param(json!({ "type": "xml" })), "response_format.type");
         assert_eq!(param(json!({ "type": "text", "schema": schema })), "response_format.type");
     }

@@ -20,7 +20,8 @@ pub(crate) fn answer(call: Arc<Call>, body: Json) -> Work {
         let request = Request::read(&body)?;
         drop(body);
         let lease = call.app.models.get(&request.model).await?;
-        let head = Head { id: ids::name("resp_"), created: ids::now(), model: lease.id.clone(), echo: request.echo };
+        let head =
+            Head { id: ids::name("resp_"), created: ids::now(), model: lease.id.clone(), echo: request.echo };
         let logprobs = request.ask.drawing.logprobs.is_some();
         let conversation = conversation::start(lease, request.ask, call.reader(request.stream)).await?;
         let answer = Answer { items: Vec::new(), logprobs, tokens: Vec::new() };
@@ -327,7 +328,9 @@ impl Writer {
         let item = &self.answer.items[i];
         let at = json!({ "item_id": item.id(), "output_index": i });
         let (name, more) = match item {
-            Item::Thought { text, .. } => ("response.reasoning_text.done", json!({ "content_index": 0, "text": text })),
+            Item::Thought { text, .. } => {
+                ("response.reasoning_text.done", json!({ "content_index": 0, "text": text }))
+            }
             Item::Message { text, logprobs, .. } => (
                 "response.output_text.done",
                 json!({ "content_index": 0, "text": text, "logprobs": logprobs }),

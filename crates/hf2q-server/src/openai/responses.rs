@@ -12,10 +12,33 @@ type Result<T> = std::result::Result<T, ApiError>;
 
 /// All fields of a request, beside those of [`DRAWING`].
 pub(crate) const FIELDS: &[&str] = &[
-    "model", "input", "instructions", "max_output_tokens", "stream", "stream_options", "text", "tools",
-    "tool_choice", "parallel_tool_calls", "reasoning", "top_logprobs", "include", "metadata", "store", "user",
-    "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "service_tier", "truncation", "background",
-    "previous_response_id", "conversation", "prompt", "max_tool_calls", "context_management",
+    "model",
+    "input",
+    "instructions",
+    "max_output_tokens",
+    "stream",
+    "stream_options",
+    "text",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "reasoning",
+    "top_logprobs",
+    "include",
+    "metadata",
+    "store",
+    "user",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "service_tier",
+    "truncation",
+    "background",
+    "previous_response_id",
+    "conversation",
+    "prompt",
+    "max_tool_calls",
+    "context_management",
 ];
 
 /// What needs a store of earlier responses, or tools of the server's own.
@@ -44,10 +67,16 @@ impl Request {
         fields.without(REFUSED)?;
         check_notes(&fields)?;
         if fields.flag("background")? == Some(true) {
-            return Err(ApiError::unsupported("background", "Responses are not stored, so they cannot be fetched later."));
+            return Err(ApiError::unsupported(
+                "background",
+                "Responses are not stored, so they cannot be fetched later.",
+            ));
         }
         if fields.word("truncation", &["auto", "disabled"])? == Some("auto") {
-            return Err(ApiError::unsupported("truncation", "Conversations are not shortened; 'truncation' can only be 'disabled'."));
+            return Err(ApiError::unsupported(
+                "truncation",
+                "Conversations are not shortened; 'truncation' can only be 'disabled'.",
+            ));
         }
         let model = fields.need_text("model")?.to_owned();
         let mut drawing = Drawing::read(&fields)?;
@@ -59,7 +88,10 @@ impl Request {
         let reasoning = fields.object("reasoning", &["effort", "summary", "generate_summary"])?;
         let effort = match &reasoning {
             Some(reasoning) => {
-                reasoning.without(&[("summary", "thoughts are shown whole"), ("generate_summary", "thoughts are shown whole")])?;
+                reasoning.without(&[
+                    ("summary", "thoughts are shown whole"),
+                    ("generate_summary", "thoughts are shown whole"),
+                ])?;
                 effort(reasoning, "effort")?
             }
             None => None,
@@ -96,9 +128,17 @@ fn logprobs(fields: &Fields<'_>) -> Result<Option<usize>> {
         match value.as_str() {
             Some("message.output_text.logprobs") => wanted = Some(top.unwrap_or(0)),
             Some("reasoning.encrypted_content") => {
-                return Err(ApiError::unsupported(path, "Thoughts are not encrypted; they are shown as they are."));
+                return Err(ApiError::unsupported(
+                    path,
+                    "Thoughts are not encrypted; they are shown as they are.",
+                ));
             }
-            _ => return Err(ApiError::unsupported(path, "Only 'message.output_text.logprobs' can be included.")),
+            _ => {
+                return Err(ApiError::unsupported(
+                    path,
+                    "Only 'message.output_text.logprobs' can be included.",
+                ));
+            }
         }
     }
     Ok(wanted)
@@ -142,7 +182,10 @@ impl Turn {
             "reasoning" => self.reasoning(any),
             other => {
                 let other: String = other.chars().take(100).collect();
-                Err(ApiError::unsupported(any.path("type"), format!("Items of type '{other}' are not supported.")))
+                Err(ApiError::unsupported(
+                    any.path("type"),
+                    format!("Items of type '{other}' are not supported."),
+                ))
             }
         }
     }
@@ -169,7 +212,9 @@ impl Turn {
 
     /// A message of the assistant to which a thought belongs that went before.
     fn open_answer(&mut self) -> Option<&mut Json> {
-        let open = |m: &&mut Json| m["role"] == "assistant" && m["content"].is_null() && m.get("tool_calls").is_none();
+        let open = |m: &&mut Json| {
+            m["role"] == "assistant" && m["content"].is_null() && m.get("tool_calls").is_none()
+        };
         self.messages.last_mut().filter(open)
     }
 
@@ -179,7 +224,8 @@ impl Turn {
         let (id, name) = (fields.need_text("call_id")?, fields.need_text("name")?);
         let arguments = fields.need_text("arguments")?;
         self.known_calls.push(id.to_owned());
-        let call = json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } });
+        let call =
+            json!({ "id": id, "type": "function", "function": { "name": name, "arguments": arguments } });
         match self.messages.last_mut().filter(|m| m["role"] == "assistant") {
             Some(last) => match last.get_mut("tool_calls").and_then(Json::as_array_mut) {
                 Some(calls) => calls.push(call),
@@ -245,7 +291,8 @@ fn tools(fields: &Fields<'_>) -> Result<Vec<Tool>> {
         .map(|(path, value)| {
             let any = Fields::any(value, path)?;
             if any.need_text("type")? != "function" {
-                let message = "Only tools of type 'function' are supported: this server has no tools of its own.";
+                let message =
+                    "Only tools of type 'function' are supported: this server has no tools of its own.";
                 return Err(ApiError::unsupported(any.path("type"), message));
             }
             function_tool(&any.only(&["type", "name", "description", "parameters", "strict"])?, "parameters")
@@ -337,7 +384,10 @@ mod tests {
             (json!({ "include": ["x"] }), "include[0]"),
             (json!({ "input": [] }), "input"),
             (json!({ "input": [{ "type": "item_reference", "id": "a" }] }), "input[0].type"),
-            (json!({ "input": [{ "role": "user", "content": [{ "type": "input_image" }] }] }), "input[0].content[0].type"),
+            (
+                json!({ "input": [{ "role": "user", "content": [{ "type": "input_image" }] }] }),
+                "input[0].content[0].type",
+            ),
             (json!({ "messages": [] }), "messages"),
             (json!({ "text": { "format": { "type": "json_schema" } } }), "text.format.schema"),
         ] {

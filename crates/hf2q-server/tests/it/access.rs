@@ -6,7 +6,8 @@ use crate::support::{Demo, Running, chat, demo, serve};
 use hf2q_server::{ApiKey, Settings};
 
 fn status(server: &Running, method: &str, path: &str, headers: &[(&str, &str)]) -> u16 {
-    let body = if method == "POST" { chat("x", json!({ "max_tokens": 1 })).to_string() } else { String::new() };
+    let body =
+        if method == "POST" { chat("x", json!({ "max_tokens": 1 })).to_string() } else { String::new() };
     server.open(method, path, headers, &body).answer().status
 }
 
@@ -20,21 +21,36 @@ fn a_preflight_is_answered_without_a_key_and_a_request_is_not() {
     let server = serve(settings, vec![Demo::default()]);
     let path = "/v1/chat/completions";
     let origin = ("origin", "https://page.example");
-    let asked = [origin, ("access-control-request-method", "POST"), ("access-control-request-headers", "authorization")];
+    let asked = [
+        origin,
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "authorization"),
+    ];
     let preflight = server.open("OPTIONS", path, &asked, "").answer();
     assert_eq!(preflight.status, 204);
     assert_eq!(preflight.header("access-control-allow-origin"), Some("https://page.example"));
     assert_eq!(preflight.header("access-control-allow-headers"), Some("authorization"));
     assert_eq!(status(&server, "POST", path, &[origin]), 401);
     assert_eq!(status(&server, "POST", path, &[origin, ("authorization", "Bearer wrong")]), 401);
-    let allowed = server.open("POST", path, &[origin, ("authorization", "Bearer second")], &chat("x", json!({ "max_tokens": 1 })).to_string());
+    let allowed = server.open(
+        "POST",
+        path,
+        &[origin, ("authorization", "Bearer second")],
+        &chat("x", json!({ "max_tokens": 1 })).to_string(),
+    );
     let allowed = allowed.answer();
-    assert_eq!((allowed.status, allowed.header("access-control-allow-origin")), (200, Some("https://page.example")));
+    assert_eq!(
+        (allowed.status, allowed.header("access-control-allow-origin")),
+        (200, Some("https://page.example"))
+    );
     assert_eq!(status(&server, "GET", "/health", &[]), 200);
     assert_eq!(status(&server, "GET", "/v1/models", &[("x-api-key", "first")]), 200);
     assert_eq!(status(&server, "OPTIONS", path, &[("origin", "https://other.example")]), 403);
     let refused = server.open("POST", "/v1/messages", &[], "{}").answer().json();
-    assert_eq!((&refused["type"], &refused["error"]["type"]), (&json!("error"), &json!("authentication_error")));
+    assert_eq!(
+        (&refused["type"], &refused["error"]["type"]),
+        (&json!("error"), &json!("authentication_error"))
+    );
 }
 
 #[test]
@@ -79,12 +95,16 @@ fn what_is_no_request_is_refused_and_nothing_breaks() {
 
 #[test]
 fn every_field_is_refused_if_its_type_is_wrong_and_never_breaks_the_server() {
-    let wrong = [json!({ "x": {} }), json!([[[]]]), json!(-1e308), json!("\u{0}"), json!(true), json!(u64::MAX)];
+    let wrong =
+        [json!({ "x": {} }), json!([[[]]]), json!(-1e308), json!("\u{0}"), json!(true), json!(u64::MAX)];
     for (path, base) in [
         ("/v1/chat/completions", chat("x", json!({ "max_tokens": 1 }))),
         ("/v1/completions", json!({ "model": "demo", "prompt": "x", "max_tokens": 1 })),
         ("/v1/responses", json!({ "model": "demo", "input": "x", "max_output_tokens": 1 })),
-        ("/v1/messages", json!({ "model": "demo", "max_tokens": 1, "messages": [{ "role": "user", "content": "x" }] })),
+        (
+            "/v1/messages",
+            json!({ "model": "demo", "max_tokens": 1, "messages": [{ "role": "user", "content": "x" }] }),
+        ),
         ("/v1/embeddings", json!({ "model": "demo", "input": "x" })),
         ("/tokenize", json!({ "content": "x" })),
     ] {
@@ -106,22 +126,49 @@ fn every_field_is_refused_if_its_type_is_wrong_and_never_breaks_the_server() {
 }
 
 const FIELDS: &[&str] = &[
-    "model", "messages", "prompt", "input", "temperature", "top_p", "top_k", "n", "stop", "stream", "stream_options",
-    "logprobs", "top_logprobs", "logit_bias", "seed", "tools", "tool_choice", "response_format", "metadata", "text",
-    "thinking", "system", "instructions", "chat_template_kwargs", "structured_outputs", "unknown",
+    "model",
+    "messages",
+    "prompt",
+    "input",
+    "temperature",
+    "top_p",
+    "top_k",
+    "n",
+    "stop",
+    "stream",
+    "stream_options",
+    "logprobs",
+    "top_logprobs",
+    "logit_bias",
+    "seed",
+    "tools",
+    "tool_choice",
+    "response_format",
+    "metadata",
+    "text",
+    "thinking",
+    "system",
+    "instructions",
+    "chat_template_kwargs",
+    "structured_outputs",
+    "unknown",
 ];
 
 #[test]
 fn metrics_count_what_happens() {
     let server = serve(Settings::default(), vec![Demo::default()]);
-    assert_eq!(server.chat("Hello.", json!({ "max_tokens": 5, "logit_bias": { "1": -100, "106": -100 } })).status, 200);
+    assert_eq!(
+        server.chat("Hello.", json!({ "max_tokens": 5, "logit_bias": { "1": -100, "106": -100 } })).status,
+        200
+    );
     assert_eq!(server.chat("Hello.", json!({ "bad": 1 })).status, 400);
     let metric = |name: &str| server.metric(name);
     assert_eq!(metric("hf2q_requests_total{route=\"/v1/chat/completions\",status=\"200\"}"), 1.0);
     assert_eq!(metric("hf2q_requests_total{route=\"/v1/chat/completions\",status=\"400\"}"), 1.0);
-    assert_eq!(metric("hf2q_answer_tokens_total{model=\"demo\"}"), 5.0);
+    server.wait_for("hf2q_answer_tokens_total{model=\"demo\"}", |n| n == 5.0);
     assert_eq!(metric("hf2q_time_to_first_token_seconds_count"), 1.0);
     assert_eq!(metric("hf2q_inter_token_seconds_count"), 4.0);
-    let pages: Vec<Json> = vec![json!(server.get("/metrics").body.contains("hf2q_pages{model=\"demo\",group="))];
+    let pages: Vec<Json> =
+        vec![json!(server.get("/metrics").body.contains("hf2q_pages{model=\"demo\",group="))];
     assert_eq!(pages, [json!(true)]);
 }

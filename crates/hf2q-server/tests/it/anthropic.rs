@@ -26,8 +26,7 @@ fn whole_and_streamed_messages_are_equal() {
     let names: Vec<&str> = events.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names[..3], ["message_start", "ping", "content_block_start"]);
     assert_eq!(names[names.len() - 3..], ["content_block_stop", "message_delta", "message_stop"]);
-    let joined: String =
-        events.iter().filter_map(|(_, e)| e["delta"]["text"].as_str()).collect();
+    let joined: String = events.iter().filter_map(|(_, e)| e["delta"]["text"].as_str()).collect();
     assert_eq!(joined, text);
     let delta = &events[events.len() - 2].1;
     assert_eq!(delta["delta"]["stop_reason"], whole["stop_reason"]);
@@ -61,10 +60,17 @@ fn errors_have_anthropics_shape() {
         (json!({ "max_tokens": null }), "invalid_request_error", 400),
         (json!({ "model": "nope" }), "not_found_error", 404),
         (json!({ "unknown": 1 }), "invalid_request_error", 400),
-        (json!({ "messages": [{ "role": "user", "content": "sea ".repeat(600) }] }), "invalid_request_error", 400),
+        (
+            json!({ "messages": [{ "role": "user", "content": "sea ".repeat(600) }] }),
+            "invalid_request_error",
+            400,
+        ),
     ] {
         let answer = ask(more);
         let json = answer.json();
-        assert_eq!((answer.status, &json["type"], &json["error"]["type"]), (status, &json!("error"), &json!(kind)));
+        assert_eq!(
+            (answer.status, &json["type"], &json["error"]["type"]),
+            (status, &json!("error"), &json!(kind))
+        );
     }
 }

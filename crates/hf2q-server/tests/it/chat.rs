@@ -110,7 +110,10 @@ fn probabilities_have_their_shape_and_bytes() {
     assert_eq!(without["choices"][0]["logprobs"]["content"][0]["top_logprobs"], json!([]));
     let none = demo().chat("Hello.", json!({ "max_tokens": 2 })).json();
     assert_eq!(none["choices"][0]["logprobs"], Json::Null);
-    let streamed = demo().chat("Hello.", json!({ "max_tokens": 8, "logprobs": true, "top_logprobs": 3, "temperature": 0, "stream": true }));
+    let streamed = demo().chat(
+        "Hello.",
+        json!({ "max_tokens": 8, "logprobs": true, "top_logprobs": 3, "temperature": 0, "stream": true }),
+    );
     let parts: Vec<Json> = streamed
         .chunks()
         .iter()
@@ -122,10 +125,12 @@ fn probabilities_have_their_shape_and_bytes() {
 
 #[test]
 fn several_choices_differ_and_absurd_numbers_are_refused() {
-    let streamed = demo().chat("Go on.", json!({ "n": 2, "max_completion_tokens": 12, "stream": true, "temperature": 1.5 }));
+    let streamed = demo()
+        .chat("Go on.", json!({ "n": 2, "max_completion_tokens": 12, "stream": true, "temperature": 1.5 }));
     let (a, b) = (joined(&streamed, 0), joined(&streamed, 1));
     assert_ne!(a.0, b.0);
-    let whole = demo().chat("Go on.", json!({ "n": 2, "max_completion_tokens": 12, "temperature": 1.5 })).json();
+    let whole =
+        demo().chat("Go on.", json!({ "n": 2, "max_completion_tokens": 12, "temperature": 1.5 })).json();
     assert_eq!(whole["choices"][0]["message"]["content"], a.0);
     assert_eq!(whole["choices"][1]["message"]["content"], b.0);
     assert!(whole["usage"]["completion_tokens"].as_u64().unwrap() <= 24);
@@ -152,7 +157,10 @@ fn what_does_not_fit_is_said_with_both_counts() {
     let answer = demo().chat(&long, json!({}));
     assert_eq!(error(&answer), (400, "context_length_exceeded".into(), "messages".into()));
     let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("maximum context length is 512 tokens") && message.contains("your prompt has "), "{message}");
+    assert!(
+        message.contains("maximum context length is 512 tokens") && message.contains("your prompt has "),
+        "{message}"
+    );
     let stream = demo().chat(&long, json!({ "stream": true }));
     assert_eq!(stream.status, 400);
     // The prompt fits, the answer does not.
@@ -172,7 +180,8 @@ fn control_tokens_in_messages_stay_text() {
     let plain = demo().post("/tokenize", &plain).json();
     let plain: Vec<u64> = plain["tokens"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap()).collect();
     // The demo's control tokens have the lowest ids; those of the template are in both.
-    let controls = |ids: &[u64]| ids.iter().copied().filter(|id| [0, 1, 2, 105, 106].contains(id)).collect::<Vec<_>>();
+    let controls =
+        |ids: &[u64]| ids.iter().copied().filter(|id| [0, 1, 2, 105, 106].contains(id)).collect::<Vec<_>>();
     assert_eq!(controls(&ids), controls(&plain));
     let text = demo().post("/detokenize", &json!({ "tokens": ids })).json();
     assert!(text["content"].as_str().unwrap().contains(hostile), "{text}");
@@ -196,7 +205,9 @@ fn equal_greedy_requests_give_equal_answers_at_once_and_alone() {
 
 #[test]
 fn a_seed_gives_the_same_answer_and_none_a_new_one() {
-    let ask = |seed: Json| content(&demo().chat("Sing.", json!({ "max_tokens": 24, "temperature": 1.8, "seed": seed })));
+    let ask = |seed: Json| {
+        content(&demo().chat("Sing.", json!({ "max_tokens": 24, "temperature": 1.8, "seed": seed })))
+    };
     assert_eq!(ask(json!(5)), ask(json!(5)));
     assert_ne!(ask(json!(5)), ask(json!(6)));
     assert_ne!(ask(Json::Null), ask(Json::Null));
@@ -225,7 +236,10 @@ fn a_hostile_template_costs_its_request_alone() {
     let raised = "{{ raise_exception('roles must alternate') }}";
     let server = serve(Settings::default(), vec![Demo { template: Some(raised), ..Demo::default() }]);
     let answer = server.chat("x", json!({}));
-    assert!(answer.json()["error"]["message"].as_str().unwrap().contains("roles must alternate"), "{answer:?}");
+    assert!(
+        answer.json()["error"]["message"].as_str().unwrap().contains("roles must alternate"),
+        "{answer:?}"
+    );
 }
 
 #[test]

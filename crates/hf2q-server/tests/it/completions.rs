@@ -37,7 +37,10 @@ fn stop_strings_end_texts_in_the_middle_of_tokens() {
     let expected = &plain[..plain.find(&stop).unwrap()];
     let more = json!({ "max_tokens": 30, "stop": stop });
     assert_eq!(text(&complete(more.clone())), expected);
-    assert_eq!(joined(&complete(with(more, json!({ "stream": true }))), 0), (expected.to_owned(), json!("stop")));
+    assert_eq!(
+        joined(&complete(with(more, json!({ "stream": true }))), 0),
+        (expected.to_owned(), json!("stop"))
+    );
 }
 
 #[test]
@@ -83,14 +86,20 @@ fn embeddings_are_unit_vectors_in_both_encodings() {
     let base = json!({ "model": "demo", "input": ["the sea", "the moon", "the sea"] });
     let answer = demo().post("/v1/embeddings", &base).json();
     let vector = |i: usize| -> Vec<f64> {
-        answer["data"][i]["embedding"].as_array().unwrap_or_else(|| panic!("{answer}")).iter().map(|x| x.as_f64().unwrap()).collect()
+        answer["data"][i]["embedding"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{answer}"))
+            .iter()
+            .map(|x| x.as_f64().unwrap())
+            .collect()
     };
     let length: f64 = vector(0).iter().map(|x| x * x).sum();
     assert!((length - 1.0).abs() < 1e-3);
     assert_eq!(vector(0), vector(2));
     assert_ne!(vector(0), vector(1));
     assert_eq!(answer["usage"]["prompt_tokens"], answer["usage"]["total_tokens"]);
-    let encoded = demo().post("/v1/embeddings", &with(base.clone(), json!({ "encoding_format": "base64" }))).json();
+    let encoded =
+        demo().post("/v1/embeddings", &with(base.clone(), json!({ "encoding_format": "base64" }))).json();
     let text = encoded["data"][0]["embedding"].as_str().unwrap();
     assert_eq!(text.len(), (vector(0).len() * 4).div_ceil(3) * 4);
     for (more, param) in [
@@ -110,10 +119,12 @@ fn tokens_become_text_and_back() {
     let text = demo().post("/detokenize", &json!({ "tokens": plain["tokens"] })).json();
     assert_eq!(text["content"], "Hello <bos> world");
     assert_eq!(plain["count"], plain["tokens"].as_array().unwrap().len());
-    let parsed = demo().post("/tokenize", &json!({ "content": "Hello <bos> world", "parse_special": true })).json();
+    let parsed =
+        demo().post("/tokenize", &json!({ "content": "Hello <bos> world", "parse_special": true })).json();
     assert!(parsed["count"].as_u64() < plain["count"].as_u64());
     let pieces = demo().post("/tokenize", &json!({ "content": "Hello", "with_pieces": true })).json();
-    let joined: String = pieces["tokens"].as_array().unwrap().iter().map(|t| t["piece"].as_str().unwrap()).collect();
+    let joined: String =
+        pieces["tokens"].as_array().unwrap().iter().map(|t| t["piece"].as_str().unwrap()).collect();
     assert_eq!(joined, "Hello");
     assert_eq!(demo().post("/tokenize", &json!({})).status, 400);
     assert_eq!(demo().post("/detokenize", &json!({ "tokens": ["a"] })).status, 400);

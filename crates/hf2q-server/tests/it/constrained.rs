@@ -23,11 +23,18 @@ fn a_schema_is_kept_to_wherever_it_stands() {
     ] {
         let answer = demo().chat("Give me JSON.", json!({ "response_format": format, "max_tokens": 60 }));
         let value: Json = serde_json::from_str(&content(&answer)).unwrap();
-        assert!(value["ok"].is_boolean() && value["n"].is_u64() && value.as_object().unwrap().len() == 2, "{value}");
+        assert!(
+            value["ok"].is_boolean() && value["n"].is_u64() && value.as_object().unwrap().len() == 2,
+            "{value}"
+        );
     }
-    let bad = json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": { "type": "strange" } } });
+    let bad =
+        json!({ "type": "json_schema", "json_schema": { "name": "a", "schema": { "type": "strange" } } });
     let refused = demo().chat("x", json!({ "response_format": bad }));
-    assert_eq!((refused.status, refused.json()["error"]["param"].as_str()), (400, Some("response_format.json_schema.schema")));
+    assert_eq!(
+        (refused.status, refused.json()["error"]["param"].as_str()),
+        (400, Some("response_format.json_schema.schema"))
+    );
     let missing = demo().chat("x", json!({ "response_format": { "type": "json_schema" } }));
     assert_eq!(missing.status, 400);
 }
@@ -68,7 +75,8 @@ fn calls(answer: &Answer) -> (Vec<(String, Json)>, String) {
 #[test]
 fn a_required_or_named_call_is_made_and_its_arguments_keep_to_the_schema() {
     let base = json!({ "tools": tools(), "max_tokens": 120, "parallel_tool_calls": false });
-    let (made, finish) = calls(&demo().chat("Weather?", with(base.clone(), json!({ "tool_choice": "required" }))));
+    let (made, finish) =
+        calls(&demo().chat("Weather?", with(base.clone(), json!({ "tool_choice": "required" }))));
     assert_eq!((made.len(), finish.as_str()), (1, "tool_calls"));
     let named = json!({ "tool_choice": { "type": "function", "function": { "name": "time" } } });
     let answer = demo().chat("Weather?", with(base.clone(), named.clone()));
@@ -100,7 +108,10 @@ fn without_a_call_the_answer_ends_as_text() {
     assert!(made.is_empty() && finish != "tool_calls");
     for (more, param) in [
         (json!({ "tool_choice": "required" }), "tool_choice"),
-        (json!({ "tools": tools(), "tool_choice": { "type": "function", "function": { "name": "x" } } }), "tool_choice"),
+        (
+            json!({ "tools": tools(), "tool_choice": { "type": "function", "function": { "name": "x" } } }),
+            "tool_choice",
+        ),
         (json!({ "tools": [{ "type": "web_search" }] }), "tools[0].type"),
     ] {
         let refused = demo().chat("x", more.clone());
@@ -136,13 +147,19 @@ fn anthropics_tools_are_called_too() {
         "tools": [tool], "tool_choice": { "type": "any", "disable_parallel_tool_use": true }, "seed": 1 });
     let answer = demo().post("/v1/messages", &body).json();
     let block = &answer["content"][0];
-    assert_eq!((&block["type"], &block["name"], &block["input"]["unit"]), (&json!("tool_use"), &json!("weather"), &json!("c")), "{answer}");
+    assert_eq!(
+        (&block["type"], &block["name"], &block["input"]["unit"]),
+        (&json!("tool_use"), &json!("weather"), &json!("c")),
+        "{answer}"
+    );
     assert_eq!(answer["stop_reason"], "tool_use");
     let streamed = demo().post("/v1/messages", &with(body, json!({ "stream": true })));
     let pieces: String = streamed
         .events()
         .iter()
-        .filter_map(|(_, data)| serde_json::from_str::<Json>(data).unwrap()["delta"]["partial_json"].as_str().map(str::to_owned))
+        .filter_map(|(_, data)| {
+            serde_json::from_str::<Json>(data).unwrap()["delta"]["partial_json"].as_str().map(str::to_owned)
+        })
         .collect();
     assert_eq!(serde_json::from_str::<Json>(&pieces).unwrap()["unit"], "c");
 }

@@ -15,16 +15,9 @@ fn endless() -> Json {
     json!({ "logit_bias": { "1": -100, "106": -100 }, "temperature": 1.0 })
 }
 
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-fn idle(server: &Running) -> bool {
-    server.metric("hf2q_jobs_running") == 0.0 && server.metric("hf2q_jobs_waiting") == 0.0
+fn wait_until_idle(server: &Running) {
+    server.wait_for("hf2q_jobs_running", |n| n == 0.0);
+    server.wait_for("hf2q_jobs_waiting", |n| n == 0.0);
 }
 
 #[test]
@@ -38,7 +31,7 @@ fn work_ends_when_its_client_is_gone() {
             let text = if tokens == 0 { "sea ".repeat(5000) } else { "x".to_owned() };
             let body = chat(&text, with(endless(), json!({ "stream": stream })));
             let mut open = server.open("POST", "/v1/chat/completions", &[], &body.to_string());
-            wait_for("the job starts", || server.metric("hf2q_jobs_running") == 1.0);
+            server.wait_for("hf2q_jobs_running", |n| n == 1.0);
             if stream && tokens > 0 {
                 let mut bytes = [0; 256];
                 for _ in 0..tokens {
@@ -46,8 +39,8 @@ fn work_ends_when_its_client_is_gone() {
                 }
             }
             drop(open);
-            wait_for("the job ends", || idle(&server));
-            assert_eq!(server.metric("hf2q_jobs_cancelled_total"), before + 1.0);
+            wait_until_idle(&server);
+            server.wait_for("hf2q_jobs_cancelled_total", |n| n == before + 1.0);
         }
     }
     assert_eq!(server.chat("still here?", json!({ "max_tokens": 1 })).status, 200);
@@ -55,19 +48,20 @@ fn work_ends_when_its_client_is_gone() {
 
 #[test]
 fn a_crowd_is_told_to_come_again() {
-    let server = serve(Settings::default(), vec![Demo { sequences: 1, queue: 1, context: 4096, ..Demo::default() }]);
+    let server =
+        serve(Settings::default(), vec![Demo { sequences: 1, queue: 1, context: 4096, ..Demo::default() }]);
     server.chat("warm", json!({ "max_tokens": 1 }));
     let body = chat("x", with(endless(), json!({ "stream": true }))).to_string();
     let running = server.open("POST", "/v1/chat/completions", &[], &body);
-    wait_for("one runs", || server.metric("hf2q_jobs_running") == 1.0);
+    server.wait_for("hf2q_jobs_running", |n| n == 1.0);
     let waiting = server.open("POST", "/v1/chat/completions", &[], &body);
-    wait_for("one waits", || server.metric("hf2q_jobs_waiting") == 1.0);
+    server.wait_for("hf2q_jobs_waiting", |n| n == 1.0);
     let refused = server.chat("x", json!({}));
     assert_eq!(refused.status, 429);
     assert_eq!(refused.json()["error"]["code"], "rate_limit_exceeded");
     assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
     drop((running, waiting));
-    wait_for("the crowd is gone", || idle(&server));
+    wait_until_idle(&server);
     assert_eq!(server.chat("x", json!({ "max_tokens": 1 })).status, 200);
 }
 
@@ -89,21 +83,22 @@ fn a_reader_that_does_not_read_loses_its_answer_and_holds_up_no_one() {
     let server = serve(Settings::default(), vec![Demo { context: 65_536, ..Demo::default() }]);
     let more = with(endless(), json!({ "stream": true, "logprobs": true, "top_logprobs": 20 }));
     let slow = server.open("POST", "/v1/chat/completions", &[], &chat("x", more).to_string());
-    wait_for("it runs", || server.metric("hf2q_answer_tokens_total") > 0.0);
+    server.wait_for("hf2q_answer_tokens_total", |n| n > 0.0);
     assert_eq!(server.chat("quick", json!({ "max_tokens": 3 })).status, 200);
-    wait_for("it is given up", || idle(&server));
+    wait_until_idle(&server);
     drop(slow);
 }
 
 #[test]
 fn answers_do_not_depend_on_company_order_or_preemption() {
     // Few pages: some jobs must make room for others.
-    let demo = Demo { sequences: 6, queue: 64, budget: Budget::Pages(12), context: 384, ..Demo::default() };
+    let demo = Demo { sequences: 6, queue: 64, budget: Budget::Pages(7), context: 384, ..Demo::default() };
     let server = serve(Settings::default(), vec![demo]);
     let bodies: Vec<Json> = (0..24)
         .map(|i| {
             let shared = "Long ago, when the sea was young, there was a small boat. ".repeat(i % 4);
-            let more = json!({ "seed": i, "temperature": 1.0, "max_tokens": 8 + 7 * (i % 9), "n": 1 + i % 2 });
+            let more =
+                json!({ "seed": i, "temperature": 1.0, "max_tokens": 8 + 7 * (i % 9), "n": 1 + i % 2 });
             chat(&format!("{shared}Tell me {i}."), more)
         })
         .collect();
@@ -119,7 +114,9 @@ fn answers_do_not_depend_on_company_order_or_preemption() {
     let mut together: Vec<_> = open.into_iter().map(|o| texts(&o.answer())).collect();
     together.reverse();
     assert_eq!(alone, together);
-    assert!(idle(&server));
+    wait_until_idle(&server);
+    assert!(server.metric("hf2q_preemptions_total") > 0.0);
+    assert!(server.metric("hf2q_prefix_hits_total") > 0.0);
 }
 
 #[test]
@@ -127,7 +124,7 @@ fn a_stopped_server_lets_answers_end_or_cuts_them() {
     let mut server = serve(Settings::default(), vec![Demo::default()]);
     let more = json!({ "stream": true, "max_tokens": 200, "logit_bias": { "1": -100, "106": -100 } });
     let open = server.open("POST", "/v1/chat/completions", &[], &chat("x", more).to_string());
-    wait_for("it runs", || server.metric("hf2q_jobs_running") == 1.0);
+    server.wait_for("hf2q_jobs_running", |n| n == 1.0);
     server.server.take().unwrap().stop(Duration::from_secs(30));
     assert_eq!(joined(&open.answer(), 0).1, json!("length"));
     assert!(std::net::TcpStream::connect(server.address).is_err());
@@ -135,7 +132,7 @@ fn a_stopped_server_lets_answers_end_or_cuts_them() {
     let mut server = serve(Settings::default(), vec![Demo { context: 65_536, ..Demo::default() }]);
     let body = chat("x", with(endless(), json!({ "stream": true }))).to_string();
     let open = server.open("POST", "/v1/chat/completions", &[], &body);
-    wait_for("it runs", || server.metric("hf2q_answer_tokens_total") > 0.0);
+    server.wait_for("hf2q_answer_tokens_total", |n| n > 0.0);
     let start = Instant::now();
     server.server.take().unwrap().stop(Duration::ZERO);
     assert!(start.elapsed() < Duration::from_secs(20));

@@ -39,7 +39,10 @@ fn models_are_loaded_when_they_are_asked_for_and_make_room() {
 
 #[test]
 fn a_model_that_nobody_asks_for_is_unloaded() {
-    let server = serve(Settings { idle: Some(Duration::from_millis(200)), ..Settings::default() }, vec![Demo::default()]);
+    let server = serve(
+        Settings { idle: Some(Duration::from_millis(200)), ..Settings::default() },
+        vec![Demo::default()],
+    );
     assert_eq!(ask(&server, "demo"), 200);
     for _ in 0..300 {
         if status(&server, "demo") == "unloaded" {
@@ -59,7 +62,8 @@ fn a_model_that_cannot_be_loaded_says_so_and_no_more() {
     assert!(answer.header("retry-after").is_some());
     assert!(!answer.body.contains("secret"), "{}", answer.body);
     assert_eq!(status(&server, "demo"), "failed");
-    let anthropic = json!({ "model": "demo", "max_tokens": 1, "messages": [{ "role": "user", "content": "x" }] });
+    let anthropic =
+        json!({ "model": "demo", "max_tokens": 1, "messages": [{ "role": "user", "content": "x" }] });
     let refused: Json = server.post("/v1/messages", &anthropic).json();
     assert_eq!(refused["error"]["type"], "overloaded_error");
 }
@@ -68,11 +72,12 @@ fn a_model_that_cannot_be_loaded_says_so_and_no_more() {
 fn who_waits_too_long_for_a_model_is_told_to_come_again() {
     // The first model is in use and takes all the memory.
     let settings =
-        Settings { models_memory: Some(5), load_patience: Duration::from_millis(200), ..Settings::default() };
+        Settings { models_memory: Some(5), load_patience: Duration::from_secs(4), ..Settings::default() };
     let models = ["a", "b"].map(|id| Demo { id, bytes: 5, context: 8192, ..Demo::default() });
     let server = serve(settings, models.to_vec());
     let more = json!({ "model": "a", "stream": true, "logit_bias": { "1": -100, "106": -100 } });
-    let open = server.open("POST", "/v1/chat/completions", &[], &with(chat("x", json!({})), more).to_string());
+    let open =
+        server.open("POST", "/v1/chat/completions", &[], &with(chat("x", json!({})), more).to_string());
     let mut open = open;
     let mut line = String::new();
     std::io::BufRead::read_line(&mut open.0, &mut line).unwrap();

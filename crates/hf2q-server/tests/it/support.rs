@@ -151,7 +151,8 @@ impl Answer {
     /// The events of a stream: their names and their data.
     pub(crate) fn events(&self) -> Vec<(String, String)> {
         let event = |text: &str| {
-            let field = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_default().to_owned();
+            let field =
+                |name: &str| text.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_default().to_owned();
             (field("event: "), field("data: "))
         };
         self.body.split("\n\n").filter(|e| !e.is_empty() && !e.starts_with(':')).map(event).collect()
@@ -207,7 +208,8 @@ impl Running {
     pub(crate) fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Open {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+        let mut head =
+            format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
         if !headers.iter().any(|(n, _)| *n == "host") {
             head += &format!("host: {}\r\n", self.address);
         }
@@ -232,11 +234,20 @@ impl Running {
         self.post("/v1/chat/completions", &chat(text, more))
     }
 
-    /// A number of the metrics page.
+    /// A number of the metrics page; 0 while it has none.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let page = self.get("/metrics").body;
         let line = page.lines().find(|l| l.starts_with(name) && !l.starts_with('#'));
-        line.and_then(|l| l.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name} in {page}"))
+        line.map_or(0.0, |l| l.rsplit(' ').next().unwrap().parse().unwrap())
+    }
+
+    /// Waits until a number of the metrics page is as it should be: engines tell it after their steps.
+    pub(crate) fn wait_for(&self, name: &str, is: impl Fn(f64) -> bool) {
+        let start = std::time::Instant::now();
+        while !is(self.metric(name)) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{name} is {}", self.metric(name));
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 

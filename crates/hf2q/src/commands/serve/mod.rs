@@ -54,7 +54,8 @@ fn settings(args: &ServeArgs) -> Result<Settings> {
 
 fn keys(access: &AccessArgs) -> Result<Vec<ApiKey>> {
     let key = |text: &str, place: &str| {
-        ApiKey::new(text).with_context(|| format!("{place}: a key has visible ASCII characters, and no spaces"))
+        ApiKey::new(text)
+            .with_context(|| format!("{place}: a key has visible ASCII characters, and no spaces"))
     };
     let mut keys = access.api_key.iter().map(|k| key(k, "--api-key")).collect::<Result<Vec<_>>>()?;
     if let Some(path) = &access.api_key_file {
@@ -76,6 +77,8 @@ fn keys_of(path: &Path, key: impl Fn(&str, &str) -> Result<ApiKey>) -> Result<Ve
 
 fn warn(settings: &Settings) {
     if !settings.host.is_loopback() && settings.keys.is_empty() {
-        terminal::note("note: everybody who reaches this machine may use the server; --api-key-file asks for keys");
+        terminal::note(
+            "note: everybody who reaches this machine may use the server; --api-key-file asks for keys",
+        );
     }
 }

@@ -200,7 +200,9 @@ impl How {
 /// What the file calls itself.
 fn name(gguf: &Gguf) -> String {
     let name = gguf.metadata().opt_str("general.name").ok().flatten();
-    name.or_else(|| gguf.metadata().opt_str("general.architecture").ok().flatten()).unwrap_or("model").to_owned()
+    name.or_else(|| gguf.metadata().opt_str("general.architecture").ok().flatten())
+        .unwrap_or("model")
+        .to_owned()
 }
 
 /// How the file says that embeddings are made; the mean where it does not say.
