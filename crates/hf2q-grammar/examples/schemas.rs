@@ -182,7 +182,7 @@ fn draw(
         }
         let set = timed(&mut times.mask, || constraint.allowed())?.ok_or("it is not constrained")?;
         let ends = tokenizer.stop_ids().iter().any(|id| set.contains(*id));
-        if ends && random() % 2 == 0 {
+        if ends && random().is_multiple_of(2) {
             return Ok((ids, true));
         }
         let stop = tokenizer.stop_ids();
@@ -194,7 +194,7 @@ fn draw(
         let id = match (closing.len(), allowed.len()) {
             (_, 0) if ends => return Ok((ids, true)),
             (_, 0) => return Err("nothing may follow".into()),
-            (1.., _) if random() % 3 > 0 => *closing[random() % closing.len()],
+            (1.., _) if !random().is_multiple_of(3) => *closing[random() % closing.len()],
             _ => allowed[random() % allowed.len()],
         };
         timed(&mut times.push, || constraint.push(id))?;

@@ -52,9 +52,4 @@ impl Cache {
             self.size -= removed.size;
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.kept.len()
-    }
 }

@@ -11,7 +11,9 @@ use crate::lark;
 pub(crate) fn to_lark(text: &str) -> Result<String, GrammarError> {
     let rules = Parser { tokens: tokenize(text)?, at: 0, depth: 0 }.rules()?;
     let names: HashMap<&str, usize> = (0..).zip(&rules).map(|(i, r)| (r.name.as_str(), i)).collect();
-    let Some(root) = names.get("root").copied() else { return Err(refused("there is no rule \"root\"".into())) };
+    let Some(root) = names.get("root").copied() else {
+        return Err(refused("there is no rule \"root\"".into()));
+    };
     let mut writer = Writer { rules: &rules, names, terminal: vec![Kind::Unknown; rules.len()] };
     for rule in 0..rules.len() {
         writer.settle(rule, 0)?;

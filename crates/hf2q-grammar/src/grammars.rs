@@ -29,6 +29,14 @@ impl Grammars {
         Self { tokenizer, vocabulary, factory: OnceLock::new(), cache: Mutex::default() }
     }
 
+    /// Prepares the vocabulary, so that the first request need not wait for it.
+    ///
+    /// # Errors
+    /// A vocabulary that cannot be constrained.
+    pub fn prepare(&self) -> Result<(), GrammarError> {
+        self.factory.get_or_init(|| factory(&self.tokenizer)).as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
     /// A constraint on a whole answer.
     ///
     /// # Errors
@@ -64,12 +72,6 @@ impl Grammars {
 
     pub(crate) fn follow(&self, compiled: &Compiled) -> Follower {
         Follower::new(compiled.start(), self.vocabulary)
-    }
-
-    /// Bytes of memory that the prepared vocabulary takes, roughly; 0 before the first grammar.
-    #[cfg(test)]
-    pub(crate) fn kept(&self) -> usize {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }
 

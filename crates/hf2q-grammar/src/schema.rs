@@ -70,14 +70,33 @@ const REFUSED: [&str; 17] = [
 /// A schema as a part of a Lark grammar.
 pub(crate) fn inline(schema: &Json) -> Result<String, GrammarError> {
     check(schema)?;
-    let schema = match schema {
+    let mut schema = match schema {
         Json::Bool(true) => json!({}),
         Json::Bool(false) => {
             return Err(GrammarError::Schema { why: "nothing fits the schema false".into() });
         }
         other => other.clone(),
     };
+    strip(&mut schema);
     Ok(inline_checked(schema))
+}
+
+/// Takes out keywords that restrict nothing but that llguidance does not know.
+pub(crate) fn strip(schema: &mut Json) {
+    let Json::Object(fields) = schema else { return };
+    fields.retain(|key, value| !has_no_effect(key, value));
+    for (key, value) in fields.iter_mut() {
+        match (key.as_str(), value) {
+            ("properties" | "patternProperties" | "$defs" | "definitions", Json::Object(schemas)) => {
+                schemas.values_mut().for_each(strip);
+            }
+            ("anyOf" | "oneOf" | "allOf" | "prefixItems" | "items", Json::Array(schemas)) => {
+                schemas.iter_mut().for_each(strip);
+            }
+            ("items" | "additionalItems" | "additionalProperties", schema) => strip(schema),
+            _ => {}
+        }
+    }
 }
 
 /// As [`inline`], for an object that was checked.
@@ -191,12 +210,12 @@ fn keyword(fields: &Map<String, Json>, (key, value): (&str, &Json), path: &str) 
         return fail("it cannot be enforced");
     }
     let array_of_schemas = matches!(key, "anyOf" | "oneOf" | "allOf" | "prefixItems");
-    if array_of_schemas && !value.as_array().is_some_and(|list| !list.is_empty()) {
+    if array_of_schemas && value.as_array().is_none_or(Vec::is_empty) {
         return fail("it is no list of schemas");
     }
     match key {
         "properties" | "patternProperties" if !value.is_object() => fail("it is no object of schemas"),
-        "enum" if !value.as_array().is_some_and(|list| !list.is_empty()) => fail("it is no list of values"),
+        "enum" if value.as_array().is_none_or(Vec::is_empty) => fail("it is no list of values"),
         "required" if !value.as_array().is_some_and(|l| l.iter().all(Json::is_string)) => {
             fail("it is no list of names")
         }

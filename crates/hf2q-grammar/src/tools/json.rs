@@ -48,6 +48,7 @@ fn parameters(tool: &Tool, name: &str) -> Json {
 /// Arguments that are not declared are left out where the schema does not speak of them: that is always valid.
 pub(super) fn closed(schema: &Json) -> Json {
     let mut schema = schema.clone();
+    crate::schema::strip(&mut schema);
     let Json::Object(fields) = &mut schema else { return schema };
     fields.shift_remove("$schema");
     fields.shift_remove("$id");

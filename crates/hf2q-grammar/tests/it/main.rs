@@ -76,7 +76,7 @@ fn walk(tokenizer: &Tokenizer, constraint: &mut dyn Constraint, seed: u64, most:
             return (ids, true);
         }
         let set = constraint.allowed().unwrap().expect("it is constrained");
-        if tokenizer.stop_ids().iter().any(|id| set.contains(*id)) && random.next() % 2 == 0 {
+        if tokenizer.stop_ids().iter().any(|id| set.contains(*id)) && random.next().is_multiple_of(2) {
             return (ids, true);
         }
         let stops = tokenizer.stop_ids();
@@ -92,7 +92,7 @@ fn walk(tokenizer: &Tokenizer, constraint: &mut dyn Constraint, seed: u64, most:
         };
         let closing: Vec<&u32> = allowed.iter().filter(closes).collect();
         let choice = random.next() as usize;
-        let id = if !closing.is_empty() && random.next() % 3 > 0 {
+        let id = if !closing.is_empty() && !random.next().is_multiple_of(3) {
             *closing[choice % closing.len()]
         } else {
             allowed[choice % allowed.len()]

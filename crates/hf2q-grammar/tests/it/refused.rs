@@ -117,17 +117,13 @@ fn tools_are_named() {
         for (bad, part) in [
             (json!({ "type": "object", "properties": { "a": { "not": {} } } }), "\"not\" at #/properties/a"),
             (json!({ "type": "array" }), "\"type\""),
-            (
-                json!({ "type": "object", "properties": { "a": { "type": "integer", "format": "x", "minimum": 3, "maximum": 1 } } }),
-                "bad",
-            ),
         ] {
             let rules = rules(&[fine.clone(), tool("bad", bad.clone())], ToolChoice::Auto, syntax);
             let Err(error) = grammars.compile_rules(&rules) else { panic!("{syntax:?} takes {bad}") };
             let error = error.to_string();
             assert!(error.contains("\"bad\"") && error.contains(part), "{syntax:?}: {error}");
         }
-        let named = rules(&[fine.clone()], ToolChoice::Named("other".into()), syntax);
+        let named = rules(std::slice::from_ref(&fine), ToolChoice::Named("other".into()), syntax);
         let error = grammars.compile_rules(&named).err().unwrap().to_string();
         assert!(error.contains("\"other\"") && error.contains("\"fine\""), "{error}");
         assert!(grammars.compile_rules(&rules(&[], ToolChoice::Required, syntax)).is_err());

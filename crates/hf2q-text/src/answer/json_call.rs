@@ -141,6 +141,8 @@ impl JsonCall {
         }
         match (self.at, c) {
             (At::Start { .. }, '{') => self.at = At::KeyOrEnd,
+            // The list around Mistral's calls.
+            (At::Start { bare_name: true }, '[') => {}
             (At::Start { bare_name: true }, _) => {
                 self.text.push(c);
                 self.at = At::BareName;

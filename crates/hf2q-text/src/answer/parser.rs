@@ -324,11 +324,6 @@ impl AnswerParser {
     }
 
     fn call(&mut self, unit: Unit, out: &mut Vec<Delta>) {
-        // The list around Mistral's calls.
-        let list = self.syntax == Some(ToolSyntax::Mistral) && unit == Unit::Char('[');
-        if list && self.held.len() == 1 {
-            return self.held.push(unit);
-        }
         let Self { options, calls, state, .. } = self;
         let State::Call(call) = state else { return };
         let mut sink = Calls { tools: &options.tools, prefix: &options.id_prefix, next: *calls, out };

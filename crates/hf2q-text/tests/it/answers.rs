@@ -89,7 +89,7 @@ fn hermes_calls() {
     let text = r#"<tool_call>
 {"name": "weather", "arguments": {"city": "Köln \"am\" Rhein", "days": 3}}
 </tool_call>"#;
-    check(&format, text, "", "", &[call.clone()]);
+    check(&format, text, "", "", std::slice::from_ref(&call));
     check(&format, &format!("Let me see.\n{text}\n{text}"), "Let me see.", "", &[call.clone(), call.clone()]);
     check(&format, &format!("<think>\nhm </tool_call>\n</think>\n\n{text}"), "", "hm </tool_call>", &[call]);
     // Other orders and forms that models write.
