@@ -11,9 +11,6 @@ use crate::metrics::Metrics;
 use crate::models::Lease;
 use crate::tap::{End, Piece, Tap, Wanted};
 
-/// Pieces that may wait for a slow reader of a stream.
-const MOST_WAITING: usize = 4096;
-
 /// Several jobs under way, and their pieces as they come. Dropping it cancels what is not done.
 pub(crate) struct Answers {
     receiver: mpsc::Receiver<(usize, Piece)>,
@@ -29,8 +26,8 @@ pub(crate) struct Answers {
 pub(crate) struct Reader {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) deadline: Option<Instant>,
-    /// A client far away reads them as they come; else they are collected here.
-    pub(crate) streaming: bool,
+    /// How many of them may wait for a client that reads them as they come; `None`: they are collected here.
+    pub(crate) backlog: Option<usize>,
 }
 
 /// A job, and how its tokens become text.
@@ -45,7 +42,7 @@ impl Answers {
     pub(crate) fn start(lease: Lease, orders: Vec<Order>, reader: &Reader) -> Result<Self, ApiError> {
         let limits = lease.service.limits();
         let capacity = orders.len() * (limits.tokens + 8);
-        let capacity = if reader.streaming { capacity.min(MOST_WAITING) } else { capacity };
+        let capacity = reader.backlog.map_or(capacity, |most| capacity.min(most.max(1)));
         let (sender, receiver) = mpsc::channel(capacity);
         let open = orders.len();
         let mut jobs: Vec<(Job, Sink)> = Vec::with_capacity(open);
@@ -69,7 +66,7 @@ impl Answers {
         let Some((choice, piece)) = self.receiver.recv().await else {
             self.open = 0;
             self.metrics.slow_readers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            return Some((0, Piece::End { end: End::Cancelled, usage: Usage::default() }));
+            return Some((0, Piece::End { end: End::Cancelled, usage: Usage::default(), thought: 0 }));
         };
         if matches!(piece, Piece::End { .. }) {
             self.open -= 1;

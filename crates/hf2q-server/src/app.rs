@@ -57,7 +57,8 @@ impl Call {
     /// When the answer must be ready.
     pub(crate) fn reader(&self, streaming: bool) -> Reader {
         let deadline = self.app.settings.timeout.map(|t| self.started + t);
-        Reader { metrics: Arc::clone(&self.app.metrics), deadline, streaming }
+        let backlog = streaming.then_some(self.app.settings.backlog);
+        Reader { metrics: Arc::clone(&self.app.metrics), deadline, backlog }
     }
 
     /// Notes what the answer took, for the log.

@@ -160,7 +160,7 @@ pub(crate) enum Turn {
     /// An answer goes on.
     Part { choice: usize, deltas: Vec<Delta>, tokens: Vec<Shown> },
     /// An answer has ended.
-    Ended { choice: usize, end: End, usage: Usage },
+    Ended { choice: usize, end: End, usage: Usage, thought: usize },
 }
 
 impl Conversation {
@@ -171,7 +171,7 @@ impl Conversation {
             return Some(match piece {
                 Piece::Started { cached_tokens } => Turn::Started { cached_tokens },
                 Piece::Text(Text { deltas, tokens }) => Turn::Part { choice, deltas, tokens },
-                Piece::End { end, usage } => Turn::Ended { choice, end, usage },
+                Piece::End { end, usage, thought } => Turn::Ended { choice, end, usage, thought },
                 Piece::Prompt(_) | Piece::Embedding(_) => continue,
             });
         }
@@ -188,12 +188,13 @@ impl Conversation {
                     messages[choice].add(deltas);
                     messages[choice].tokens.extend(tokens);
                 }
-                Turn::Ended { choice, end, usage } => {
+                Turn::Ended { choice, end, usage, thought } => {
                     if let Some(failure) = Failure::of(&end) {
                         return Err(failure);
                     }
                     let message = &mut messages[choice];
                     message.answer_tokens = usage.answer_tokens;
+                    message.thought_tokens = thought;
                     message.end = Some(end);
                 }
             }
@@ -202,6 +203,7 @@ impl Conversation {
             prompt: self.prompt_tokens,
             cached: cached_tokens.unwrap_or(0),
             answer: messages.iter().map(|m| m.answer_tokens).sum(),
+            thought: messages.iter().map(|m| m.thought_tokens).sum(),
         };
         Ok(Collected { messages, tokens, lease: self.answers.lease })
     }
@@ -222,6 +224,8 @@ pub(crate) struct Tokens {
     pub(crate) cached: usize,
     /// Of all answers.
     pub(crate) answer: usize,
+    /// Those of the answers that were thoughts.
+    pub(crate) thought: usize,
 }
 
 /// One answer.
@@ -232,6 +236,7 @@ pub(crate) struct Message {
     pub(crate) calls: Vec<CallOfTool>,
     pub(crate) tokens: Vec<Shown>,
     pub(crate) answer_tokens: usize,
+    pub(crate) thought_tokens: usize,
     pub(crate) end: Option<End>,
 }
 

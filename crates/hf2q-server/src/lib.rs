@@ -22,6 +22,7 @@ mod model;
 mod models;
 mod openai;
 mod openapi;
+mod page;
 mod routes;
 mod server;
 mod settings;

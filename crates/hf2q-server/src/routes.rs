@@ -11,12 +11,7 @@ use axum::routing::{MethodRouter, get, post};
 
 use crate::app::{self, App, Call, Handled, Work};
 use crate::error::{ApiError, Dialect};
-use crate::{anthropic, openai, openapi, tokens};
-
-/// The chat page.
-const PAGE: &str = include_str!("../page/index.html");
-/// The page's scripts and styles lie in it; it talks to this server alone.
-const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+use crate::{anthropic, openai, openapi, page, tokens};
 
 /// Paths as metrics and logs name them.
 const PATHS: &[&str] = &[
@@ -52,7 +47,7 @@ pub(crate) fn all(app: &Arc<App>) -> Router {
     };
     let _ = app;
     Router::new()
-        .route("/", read(|call, _| Box::pin(async move { page(&call) })))
+        .route("/", read(|_, _| Box::pin(async { chat_page() })))
         .route(
             "/health",
             read(|_, _| Box::pin(async { Ok(app::json(&serde_json::json!({ "status": "ok" }))) })),
@@ -87,9 +82,11 @@ pub(crate) fn all(app: &Arc<App>) -> Router {
         })
 }
 
-fn page(_call: &Call) -> Handled {
-    let mut response: Response = app::text("text/html; charset=utf-8", PAGE);
-    response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
+fn chat_page() -> Handled {
+    let mut response: Response = app::text("text/html; charset=utf-8", page::PAGE);
+    if let Ok(policy) = HeaderValue::from_str(page::policy()) {
+        response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+    }
     response.headers_mut().insert("x-content-type-options", HeaderValue::from_static("nosniff"));
     response.headers_mut().insert("referrer-policy", HeaderValue::from_static("no-referrer"));
     Ok(response)

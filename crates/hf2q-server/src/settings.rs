@@ -36,6 +36,8 @@ pub struct Settings {
     pub idle: Option<Duration>,
     /// Bytes that loaded models may take together; models that nobody uses are unloaded for others.
     pub models_memory: Option<u64>,
+    /// Pieces of an answer that may wait for a client that reads slowly; with more it loses the answer.
+    pub backlog: usize,
     /// Most texts in one request for embeddings, or prompts for completions.
     pub max_inputs: usize,
 }
@@ -55,6 +57,7 @@ impl Default for Settings {
             shutdown_patience: Duration::from_secs(30),
             idle: None,
             models_memory: None,
+            backlog: 4096,
             max_inputs: 256,
         }
     }

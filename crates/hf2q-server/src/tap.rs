@@ -23,8 +23,8 @@ pub(crate) enum Piece {
     Text(Text),
     /// The vector of a prompt.
     Embedding(Vec<f32>),
-    /// The last piece.
-    End { end: End, usage: Usage },
+    /// The last piece. Some of the answer's tokens were those of thoughts.
+    End { end: End, usage: Usage, thought: usize },
 }
 
 /// Text that became certain.
@@ -91,6 +91,10 @@ impl Reader {
         }
     }
 
+    fn in_thought(&self) -> bool {
+        matches!(self, Self::Answer(parser) if parser.in_thought())
+    }
+
     fn finish(&mut self) -> Vec<Delta> {
         match std::mem::replace(self, Self::Ended) {
             Self::Plain(utf8) => vec![Delta::Content(utf8.finish().to_owned())],
@@ -121,6 +125,8 @@ pub(crate) struct Tap {
     sent: usize,
     characters: usize,
     usage: Usage,
+    /// Tokens of thoughts.
+    thought: usize,
     metrics: Arc<Metrics>,
     started: Instant,
     last_token: Option<Instant>,
@@ -145,6 +151,7 @@ impl Tap {
             sent: 0,
             characters: 0,
             usage: Usage::default(),
+            thought: 0,
             metrics,
             started: Instant::now(),
             last_token: None,
@@ -164,7 +171,7 @@ impl Tap {
                 false
             }
             Event::Failed(error) => {
-                self.send(Piece::End { end: End::Failed(error), usage: self.usage });
+                self.send(Piece::End { end: End::Failed(error), usage: self.usage, thought: self.thought });
                 false
             }
         }
@@ -178,6 +185,7 @@ impl Tap {
         self.time();
         let (start, offset) = (self.produced, self.characters);
         let deltas = self.reader.push(&self.tokenizer, id);
+        self.thought += usize::from(self.reader.in_thought());
         let shown = self.show(deltas);
         if let Some(logprobs) = logprobs {
             self.held.push_back((Shown { id, logprobs, start, offset }, self.produced));
@@ -249,7 +257,7 @@ impl Tap {
             (None, Finish::Deadline) => End::Deadline,
             (None, Finish::Cancelled) => End::Cancelled,
         };
-        self.send(Piece::End { end, usage: self.usage });
+        self.send(Piece::End { end, usage: self.usage, thought: self.thought });
     }
 
     fn time(&mut self) {

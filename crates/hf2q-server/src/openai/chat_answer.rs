@@ -70,6 +70,7 @@ pub(crate) fn usage(tokens: Tokens) -> Json {
         "prompt_tokens": tokens.prompt, "completion_tokens": tokens.answer,
         "total_tokens": tokens.prompt + tokens.answer,
         "prompt_tokens_details": { "cached_tokens": tokens.cached },
+        "completion_tokens_details": { "reasoning_tokens": tokens.thought },
     })
 }
 
@@ -161,8 +162,9 @@ impl Chunks {
                     self.tokens.cached = *cached.get_or_insert(cached_tokens);
                 }
                 Turn::Part { choice, deltas, tokens } => self.part(choice, deltas, tokens).await?,
-                Turn::Ended { choice, end, usage } => {
+                Turn::Ended { choice, end, usage, thought } => {
                     self.tokens.answer += usage.answer_tokens;
+                    self.tokens.thought += thought;
                     if let Some(failure) = Failure::of(&end) {
                         let error = self.call.failed(failure);
                         return self.events.data(&error.json(self.call.dialect)).await;

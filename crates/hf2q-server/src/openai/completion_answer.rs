@@ -127,7 +127,7 @@ impl Progress {
                     at.lists.push(&lease.tokenizer, shown.id, before + shown.offset, Some(&shown.logprobs));
                 }
             }
-            Piece::End { end, usage } => {
+            Piece::End { end, usage, .. } => {
                 self.tokens.answer += usage.answer_tokens;
                 return Some(end);
             }

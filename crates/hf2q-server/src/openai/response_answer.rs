@@ -56,7 +56,7 @@ impl Head {
 fn usage(tokens: Tokens) -> Json {
     json!({
         "input_tokens": tokens.prompt, "input_tokens_details": { "cached_tokens": tokens.cached },
-        "output_tokens": tokens.answer, "output_tokens_details": { "reasoning_tokens": 0 },
+        "output_tokens": tokens.answer, "output_tokens_details": { "reasoning_tokens": tokens.thought },
         "total_tokens": tokens.prompt + tokens.answer,
     })
 }
@@ -204,8 +204,9 @@ async fn whole(call: &Call, head: &Head, mut conversation: Conversation, mut ans
                 answer.note(&tokens, &tokenizer);
                 deltas.into_iter().for_each(|delta| drop(answer.add(delta)));
             }
-            Turn::Ended { end, usage, .. } => {
+            Turn::Ended { end, usage, thought, .. } => {
                 tokens.answer = usage.answer_tokens;
+                tokens.thought = thought;
                 last = end;
             }
         }
@@ -253,8 +254,9 @@ impl Writer {
                         self.delta(delta).await?;
                     }
                 }
-                Turn::Ended { end, usage, .. } => {
+                Turn::Ended { end, usage, thought, .. } => {
                     tokens.answer = usage.answer_tokens;
+                    tokens.thought = thought;
                     last = end;
                 }
             }

@@ -80,12 +80,15 @@ fn a_deadline_ends_what_takes_too_long() {
 
 #[test]
 fn a_reader_that_does_not_read_loses_its_answer_and_holds_up_no_one() {
-    let server = serve(Settings::default(), vec![Demo { context: 65_536, ..Demo::default() }]);
-    let more = with(endless(), json!({ "stream": true, "logprobs": true, "top_logprobs": 20 }));
+    let settings = Settings { backlog: 32, ..Settings::default() };
+    let server = serve(settings, vec![Demo { context: 16_384, sequences: 9, ..Demo::default() }]);
+    // What the system holds for a connection is filled by eight answers, each with many probabilities.
+    let more = with(endless(), json!({ "stream": true, "logprobs": true, "top_logprobs": 20, "n": 8 }));
     let slow = server.open("POST", "/v1/chat/completions", &[], &chat("x", more).to_string());
     server.wait_for("hf2q_answer_tokens_total", |n| n > 0.0);
     assert_eq!(server.chat("quick", json!({ "max_tokens": 3 })).status, 200);
     wait_until_idle(&server);
+    assert_eq!(server.metric("hf2q_jobs_cancelled_total"), 8.0);
     drop(slow);
 }
 

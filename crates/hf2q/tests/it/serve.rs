@@ -1,0 +1,96 @@
+//! `hf2q serve`, as it is started and stopped.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{Place, bundled};
+
+/// A server that was started, and where it listens.
+struct Serving {
+    child: Child,
+    errors: BufReader<std::process::ChildStderr>,
+    address: String,
+}
+
+impl Serving {
+    fn new(place: &Place, args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hf2q"));
+        command.args(["serve", "--port", "0", "--device", "cpu", "--threads", "1"]).args(args);
+        command.current_dir(place.path(".")).env("XDG_CACHE_HOME", place.path("cache"));
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut errors = BufReader::new(child.stderr.take().unwrap());
+        let mut seen = String::new();
+        let address = loop {
+            let mut line = String::new();
+            assert!(errors.read_line(&mut line).unwrap() > 0, "it ended: {seen}");
+            if let Some(address) = line.trim().strip_prefix("listening on http://") {
+                break address.to_owned();
+            }
+            seen += &line;
+        };
+        Self { child, errors, address }
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.address);
+        write!(stream, "{head}authorization: Bearer secret\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    /// Sends the signal to end; the status, and what was said meanwhile.
+    fn end(mut self) -> (Option<i32>, String) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        let mut said = String::new();
+        self.errors.read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code(), said)
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_checkpoint_is_served_and_the_server_ends_when_it_is_told_to() {
+    let place = Place::new();
+    std::fs::write(place.path("keys"), "\nsecret\n").unwrap();
+    let folder = bundled("tiny-dense");
+    let served = format!("small={}", folder.display());
+    let server = Serving::new(&place, &[&served, "--api-key-file", "keys", "--verbose", "--context", "256"]);
+    assert!(server.ask("GET", "/v1/models", "").contains("\"id\":\"small\""));
+    let body = r#"{"model": "small", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}"#;
+    let answer = server.ask("POST", "/v1/chat/completions", body);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let (status, said) = server.end();
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("POST /v1/chat/completions 200") && said.contains("stopping"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_served_is_said_at_once() {
+    let place = Place::new();
+    place.run(&["serve", "nothing.gguf", "--port", "0"]).failure(&["nothing.gguf"]);
+    place.run(&["serve", "a=x.gguf", "a=y.gguf", "--port", "0"]).failure(&["two models are named \"a\""]);
+    std::fs::write(place.path("keys"), "\n").unwrap();
+    place.run(&["serve", "a=x", "--api-key-file", "keys"]).failure(&["keys", "no key"]);
+    place.run(&["serve", "a=x", "--cors", "example.org"]).failure(&["--cors", "SCHEME"]);
+    place.run(&["serve", "a=x", "--unload-after", "soon"]).failure(&["--unload-after"]);
+}
+
+#[test]
+fn what_the_caches_hold_is_listed_and_removed() {
+    let place = Place::new();
+    let run = |args: &[&str]| place.run(args);
+    let folder = bundled("tiny-dense");
+    run(&["tokenize", folder.to_str().unwrap(), "x"]).success();
+    let listed = run(&["list"]).success();
+    let name = listed.lines().find_map(|l| l.split_whitespace().find(|w| w.ends_with("-q8_0.gguf")));
+    let name = name.unwrap_or_else(|| panic!("{listed}")).to_owned();
+    run(&["rm", &name]).success();
+    assert!(!run(&["list", "--json"]).success().contains(&name));
+    run(&["rm", &name]).failure(&["neither a repository"]);
+    run(&["rm", "org/never-loaded"]).failure(&["org/never-loaded"]);
+    run(&["pull", "no-slash"]).failure(&["no-slash"]);
+}
