@@ -23,6 +23,8 @@ mod profile;
 #[cfg(test)]
 mod quality;
 #[cfg(test)]
+mod serve;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod trace;
