@@ -9,30 +9,46 @@ use super::exp::{exp, sum};
 
 /// The most likely token; of equals the lowest id. `None` if no logit is finite.
 pub(super) fn arg_max(logits: &[f32]) -> Option<u32> {
-    let max = max(logits)?;
-    (0..).zip(logits).find(|&(_, &logit)| logit == max).map(|(id, _)| id)
+    first_of(logits, scan(logits).max)
 }
 
-/// The largest finite logit.
-pub(super) fn max(logits: &[f32]) -> Option<f32> {
-    // Lanes side by side, without branches: it is the whole work of a greedy draw.
-    let larger = |max: f32, x: f32| if x > max && x < f32::INFINITY { x } else { max };
-    let (chunks, rest) = logits.as_chunks::<LANES>();
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    for chunk in chunks {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane = larger(*lane, x);
+/// The first token whose logit is `max`.
+pub(super) fn first_of(logits: &[f32], max: Option<f32>) -> Option<u32> {
+    let at = logits.iter().position(|&logit| Some(logit) == max)?;
+    u32::try_from(at).ok()
+}
+
+/// What one look at all logits tells.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Scan {
+    /// The largest finite one.
+    pub(super) max: Option<f32>,
+    /// How many are NaN or infinite.
+    pub(super) non_finite: usize,
+}
+
+/// Looks at all logits. Lanes side by side, without branches: it is nearly the whole work of a greedy draw.
+pub(super) fn scan(logits: &[f32]) -> Scan {
+    let mut max = [f32::NEG_INFINITY; LANES];
+    let mut non_finite = 0;
+    // Counts of a part fit into lanes that are as wide as logits.
+    for part in logits.chunks(1 << 20) {
+        let mut odd = [0_u32; LANES];
+        let mut look = |lane: usize, x: f32| {
+            max[lane] = if x > max[lane] && x < f32::INFINITY { x } else { max[lane] };
+            odd[lane] = odd[lane].wrapping_add(u32::from(!x.is_finite()));
+        };
+        let (chunks, rest) = part.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, &x) in chunk.iter().enumerate() {
+                look(lane, x);
+            }
         }
+        rest.iter().for_each(|&x| look(0, x));
+        non_finite += odd.iter().map(|&n| n as usize).sum::<usize>();
     }
-    let max = lanes.into_iter().chain(rest.iter().copied()).fold(f32::NEG_INFINITY, larger);
-    (max > f32::NEG_INFINITY).then_some(max)
-}
-
-/// Logits that are NaN or infinite.
-pub(super) fn non_finite(logits: &[f32]) -> usize {
-    // Counts of less than 2^32, so that lanes are as wide as logits.
-    let count = |part: &[f32]| part.iter().map(|x| u32::from(!x.is_finite())).sum::<u32>();
-    logits.chunks(1 << 20).map(|part| count(part) as usize).sum()
+    let max = max.into_iter().fold(f32::NEG_INFINITY, f32::max);
+    Scan { max: (max > f32::NEG_INFINITY).then_some(max), non_finite }
 }
 
 /// Logits that are looked at side by side.

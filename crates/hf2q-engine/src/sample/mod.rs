@@ -133,13 +133,16 @@ impl Sampler {
         allowed: Option<&TokenSet>,
     ) -> Result<Drawn, SampleError> {
         let s = &self.sampling;
-        let non_finite = candidates::non_finite(logits);
+        let candidates::Scan { max, non_finite } = candidates::scan(logits);
         let adjusted = penalties::apply(logits, history, s);
         let masked = allowed.map(|set| mask(adjusted.as_deref().unwrap_or(logits), set));
         let logits = masked.as_deref().or(adjusted.as_deref()).unwrap_or(logits);
         let empty = SampleError::NoFiniteLogit { vocabulary: logits.len() };
         if s.temperature == 0.0 {
-            let token = candidates::arg_max(logits).ok_or(empty)?;
+            // What was changed is looked at anew.
+            let changed = masked.is_some() || adjusted.is_some();
+            let token = if changed { candidates::arg_max(logits) } else { candidates::first_of(logits, max) };
+            let token = token.ok_or(empty)?;
             return Ok(Drawn { token, non_finite });
         }
         let mut kept = Candidates::top_k(logits, s.top_k).ok_or(empty)?;
@@ -168,7 +171,7 @@ fn mask(logits: &[f32], allowed: &TokenSet) -> Vec<f32> {
 
 /// The natural logarithm of the sum of `e^logit` over the finite ones; `None` if there are none.
 pub(crate) fn log_sum(logits: &[f32]) -> Option<f64> {
-    let max = candidates::max(logits)?;
+    let max = candidates::scan(logits).max?;
     Some(f64::from(max) + exp::sum(logits, max, 1.0).ln())
 }
 

@@ -16,20 +16,20 @@ const JOBS: usize = 64;
 fn job(i: usize) -> Job {
     // Prompts of four texts, every other one with an end of its own.
     let mut prompt = tokens(10 + i * 7 % 70, i as u32 % 4);
-    if i % 2 == 0 {
+    if i.is_multiple_of(2) {
         prompt.extend(tokens(10, 50 + i as u32));
     }
-    let temperature = if i % 3 == 0 { 0.0 } else { 30.0 };
+    let temperature = if i.is_multiple_of(3) { 0.0 } else { 30.0 };
     let sampling = Sampling {
         temperature,
         seed: i as u64 / 2,
-        frequency_penalty: if i % 5 == 0 { 0.5 } else { 0.0 },
+        frequency_penalty: if i.is_multiple_of(5) { 0.5 } else { 0.0 },
         ..Sampling::default()
     };
     let answer = Answer {
         draws: i as u64 % 2,
         max_tokens: Some(5 + i * 11 % 150),
-        logprobs: (i % 4 == 0).then_some(3),
+        logprobs: (i.is_multiple_of(4)).then_some(3),
         ..Answer::new(Sampler::new(sampling).unwrap())
     };
     let task = if i % 16 == 7 { Task::Embed(Pooling::Mean) } else { Task::Answer(Box::new(answer)) };
