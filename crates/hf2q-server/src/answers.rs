@@ -41,6 +41,11 @@ impl Answers {
     /// Gives the jobs to the model's engine: all, or none.
     pub(crate) fn start(lease: Lease, orders: Vec<Order>, reader: &Reader) -> Result<Self, ApiError> {
         let limits = lease.service.limits();
+        if orders.len() > limits.queue {
+            let message =
+                format!("{} answers are asked for at once; accepted: up to {}.", orders.len(), limits.queue);
+            return Err(ApiError::value("n", message));
+        }
         let capacity = orders.len() * (limits.tokens + 8);
         let capacity = reader.backlog.map_or(capacity, |most| capacity.min(most.max(1)));
         let (sender, receiver) = mpsc::channel(capacity);

@@ -29,6 +29,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         names.iter().for_each(|name| terminal::note(&format!("  {}", terminal::safe(name))));
     }
     terminal::note(&format!("listening on http://{}", server.address()));
+    // Whoever gave up while models were loaded is not heard by the server.
+    if interrupt::pressed() {
+        bail!("stopped");
+    }
     server.run();
     Ok(())
 }
