@@ -101,10 +101,20 @@ pub enum EngineError {
     /// The system gave no thread for the engine.
     #[error("the engine's thread could not be started: {0}")]
     Thread(#[source] std::io::Error),
-    /// A defect: the engine's thread panicked. All its jobs have failed, and it goes on with empty caches.
+    /// A defect: a constraint panicked, and its job has failed; or the engine did, all jobs that ran have failed, and it goes
+    /// on with empty caches.
     #[error("the engine panicked: {why}")]
     Panicked {
         /// The panic's message.
         why: String,
     },
+}
+
+impl EngineError {
+    /// A panic that was caught.
+    pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self::Panicked { why: text.unwrap_or_else(|| "without a message".to_owned()) }
+    }
 }

@@ -256,7 +256,7 @@ fn serve(shared: &Shared, mut scheduler: Scheduler) {
     let _over = Over(shared);
     while shared.look(&mut scheduler) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| shared.step(&mut scheduler))) {
-            scheduler.fail_running(EngineError::Panicked { why: message(&*panic) });
+            scheduler.fail_running(EngineError::panicked(&*panic));
         }
     }
     scheduler.cancel_all();
@@ -273,9 +273,4 @@ impl Drop for Over<'_> {
         inbox.waiting = 0;
         self.0.ended.notify_all();
     }
-}
-
-fn message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
 }

@@ -139,8 +139,13 @@ impl Active {
         self.tell(Event::Started { prompt_tokens: self.prompt, cached_tokens: cached })
     }
 
-    /// Takes what a step has computed; how the job ended, if it did.
+    /// Takes what a step has computed; how the job ended, if it did. A panic of its constraint is its own.
     pub(super) fn advance(&mut self, computed: &Computed<'_>) -> Result<Option<Finish>, EngineError> {
+        let advanced = catch_unwind(AssertUnwindSafe(|| self.take(computed)));
+        advanced.unwrap_or_else(|panic| Err(EngineError::panicked(&*panic)))
+    }
+
+    fn take(&mut self, computed: &Computed<'_>) -> Result<Option<Finish>, EngineError> {
         let to = computed.from + computed.count;
         self.usage.recomputed_tokens += to.min(self.reached).saturating_sub(computed.from);
         self.reached = self.reached.max(to);

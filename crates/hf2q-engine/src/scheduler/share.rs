@@ -32,7 +32,29 @@ pub(super) fn divide(rows: usize, wants: &[Want]) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn no_row_is_left_over_and_the_oldest_gets_half(
+            rows in 0..200_usize,
+            wants in proptest::collection::vec((1..300_usize, 1..300_usize), 1..9),
+        ) {
+            let wants: Vec<Want> = wants.into_iter().map(|(left, most)| Want { left, most }).collect();
+            let limits: Vec<usize> = wants.iter().map(|w| w.left.min(w.most)).collect();
+            let given = divide(rows, &wants);
+            prop_assert!(given.iter().zip(&limits).all(|(given, limit)| given <= limit));
+            prop_assert_eq!(given.iter().sum::<usize>(), rows.min(limits.iter().sum()));
+            prop_assert!(given[0] >= limits[0].min(rows.div_ceil(2)));
+            // Who got less than it could use is not shorter than anybody who got something.
+            for (i, j) in (1..wants.len()).flat_map(|i| (1..wants.len()).map(move |j| (i, j))) {
+                let cut = given[i] < limits[i] && given[j] > 0;
+                prop_assert!(!cut || wants[i].left >= wants[j].left);
+            }
+        }
+    }
 
     fn share(rows: usize, lefts: &[usize]) -> Vec<usize> {
         let wants: Vec<Want> = lefts.iter().map(|&left| Want { left, most: usize::MAX }).collect();

@@ -471,29 +471,42 @@ fn what_cannot_be_computed_is_refused_by_name() {
     }
 }
 
+/// Allows a set of tokens, always; panics at the second draw.
+struct Odd(TokenSet, usize);
+
+impl Constraint for Odd {
+    fn allowed(&mut self) -> Result<Option<&TokenSet>, ConstraintError> {
+        self.1 += 1;
+        assert!(self.1 < 2, "an odd constraint");
+        Ok(Some(&self.0))
+    }
+
+    fn push(&mut self, _: u32) -> Result<(), ConstraintError> {
+        Ok(())
+    }
+
+    fn is_finished(&self) -> bool {
+        false
+    }
+}
+
 #[test]
-fn a_constraint_that_leaves_nothing_fails_its_job_alone() {
-    struct Nothing(TokenSet);
-    impl Constraint for Nothing {
-        fn allowed(&mut self) -> Result<Option<&TokenSet>, ConstraintError> {
-            Ok(Some(&self.0))
-        }
-        fn push(&mut self, _: u32) -> Result<(), ConstraintError> {
-            Ok(())
-        }
-        fn is_finished(&self) -> bool {
-            false
-        }
-    }
+fn a_constraint_that_leaves_nothing_or_panics_fails_its_job_alone() {
     let mut scheduler = Scheduler::new(engine(&windowed(), SIZES), OPTIONS).unwrap();
-    let logs = [(); 2].map(|()| Log::default());
-    let mut job = greedy(tokens(10, 1), 3);
-    if let Task::Answer(answer) = &mut job.task {
-        answer.constraint = Some(Box::new(Nothing(TokenSet::new(150))));
-    }
-    scheduler.submit(job, logs[0].sink()).unwrap();
-    scheduler.submit(greedy(tokens(10, 2), 3), logs[1].sink()).unwrap();
+    let mut some = TokenSet::new(150);
+    some.insert(3);
+    let logs = [Some(TokenSet::new(150)), Some(some), None].map(|set| {
+        let log = Log::default();
+        let mut job = greedy(tokens(10, 1), 3);
+        if let (Task::Answer(answer), Some(set)) = (&mut job.task, set) {
+            answer.constraint = Some(Box::new(Odd(set, 0)));
+        }
+        scheduler.submit(job, log.sink()).unwrap();
+        log
+    });
     while scheduler.step() {}
     assert!(logs[0].failure().unwrap().contains("allows no token"));
-    assert_eq!(logs[1].finish(), Some(Finish::Length));
+    assert!(logs[1].failure().unwrap().contains("an odd constraint") && logs[1].tokens() == [3]);
+    assert_eq!(logs[2].finish(), Some(Finish::Length));
+    assert!(scheduler.stats().cache.groups.iter().all(|g| g.in_use == 0));
 }
