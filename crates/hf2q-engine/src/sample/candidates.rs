@@ -62,13 +62,16 @@ pub(super) fn highest(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
     let full = n.saturating_mul(2).max(BUFFER);
     let mut kept: Vec<(u32, f32)> = Vec::new();
     let mut least = f32::NEG_INFINITY;
-    for (id, &logit) in (0..).zip(logits) {
-        // Of equals the first stays, and tokens come by ascending id: what equals the least of n that are kept is not.
-        if logit > least && logit < f32::INFINITY {
-            kept.push((id, logit));
-            if kept.len() == full {
-                least = keep_highest(&mut kept, n);
-            }
+    // Of equals the first stays, and tokens come by ascending id: what equals the least of n that are kept is not.
+    let above = |logit: f32, least: f32| logit > least && logit < f32::INFINITY;
+    for (first, part) in (0..).step_by(LANES).zip(logits.chunks(LANES)) {
+        // Most parts have none.
+        if !part.iter().fold(false, |any, &logit| any | above(logit, least)) {
+            continue;
+        }
+        kept.extend((first..).zip(part.iter().copied()).filter(|&(_, logit)| above(logit, least)));
+        if kept.len() >= full {
+            least = keep_highest(&mut kept, n);
         }
     }
     keep_highest(&mut kept, n);
