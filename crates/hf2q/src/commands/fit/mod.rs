@@ -6,7 +6,7 @@ mod subject;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use hf2q_engine::{CacheOptions, EngineOptions, Needs, WindowPolicy};
+use hf2q_engine::{CacheOptions, EngineError, EngineOptions, Needs, WindowPolicy};
 use hf2q_gguf::Bytes;
 use hf2q_model::{Model, RecordOptions};
 use hf2q_plan::{Backend, PAGE, Passes, Plan};
@@ -71,7 +71,13 @@ pub(crate) fn run(args: &FitArgs) -> Result<()> {
     question.memory = args.memory.or(free).context("how much memory is free? --memory says it")?;
     let mut candidates = Vec::new();
     for kv in formats {
-        let candidate = question.candidate(backend, &model, kv)?;
+        let candidate = match question.candidate(backend, &model, kv) {
+            Err(error) if args.kv.is_empty() && is_unsupported(&error) => {
+                terminal::note(&format!("note: {kv} is left out: {error:#}"));
+                continue;
+            }
+            found => found?,
+        };
         // Where nobody asked for it, what is no smaller than something better says nothing.
         let smaller = |last: &Candidate| candidate.needs.total() < last.needs.total();
         if !args.kv.is_empty() || candidates.last().is_none_or(smaller) {
@@ -86,6 +92,14 @@ pub(crate) fn run(args: &FitArgs) -> Result<()> {
         bail!("{}", output::nothing_fits(&question, &candidates));
     }
     if args.json { Ok(()) } else { terminal::print_line(&output::advice(&question, &candidates)) }
+}
+
+/// Whether a backend has no kernel for something.
+fn is_unsupported(error: &anyhow::Error) -> bool {
+    matches!(
+        error.downcast_ref(),
+        Some(EngineError::Backend(hf2q_plan::BackendError::Unsupported { .. }))
+    )
 }
 
 /// Those that are asked for, or those of [`FORMATS`] that the model's heads can be stored in.
