@@ -32,7 +32,7 @@ pub(crate) struct Phase {
 pub(crate) struct Purpose {
     /// Which operation of the plan.
     pub(crate) op: usize,
-    /// What it prepares; `None`: it is the operation itself.
+    /// What it prepares or completes; `None`: it is the operation itself.
     pub(crate) preparation: Option<&'static str>,
 }
 
@@ -70,6 +70,15 @@ impl Compiled {
     }
 }
 
+/// Space behind the activations.
+#[derive(Clone, Copy, Debug)]
+struct SumSpace {
+    at: usize,
+    values: usize,
+    /// The last wave that uses it.
+    wave: usize,
+}
+
 /// State of a compilation.
 pub(crate) struct Compiler<'a> {
     pub(crate) recording: &'a Recording,
@@ -90,6 +99,10 @@ pub(crate) struct Compiler<'a> {
     last_read: Vec<usize>,
     /// Preparations for the wave that is being lowered.
     before: Vec<usize>,
+    /// What completes it.
+    after: Vec<usize>,
+    /// Space for sums that calls of one wave leave for those behind it.
+    sums: Vec<SumSpace>,
     wave: usize,
     /// The operation that is being lowered.
     op: usize,
@@ -128,6 +141,8 @@ pub(crate) fn compile(
         tables: Vec::new(),
         last_read: last_reads(plan),
         before: Vec::new(),
+        after: Vec::new(),
+        sums: Vec::new(),
         wave: 0,
         op: 0,
     };
@@ -172,6 +187,10 @@ impl Compiler<'_> {
             self.out.phases.push(Phase { calls: before, wave });
         }
         self.out.phases.push(Phase { calls, wave });
+        let after = std::mem::take(&mut self.after);
+        if !after.is_empty() {
+            self.out.phases.push(Phase { calls: after, wave });
+        }
         // What is derived from an activation holds until that is written again.
         for op in ops {
             for t in op.op.access().writes {
@@ -227,6 +246,25 @@ impl Compiler<'_> {
         let what = "the arena".to_owned();
         self.out.arena_bytes = at.checked_add(bytes).ok_or(BackendError::OutOfMemory { what, bytes })?;
         Ok(at)
+    }
+
+    /// Space for so many values, which no other call uses before the next wave.
+    pub(crate) fn sums(&mut self, values: usize) -> Result<usize, BackendError> {
+        let wave = self.wave;
+        let free = self.sums.iter_mut().find(|space| space.wave != wave && space.values >= values);
+        if let Some(space) = free {
+            space.wave = wave;
+            return Ok(space.at);
+        }
+        let at = self.extra(values.saturating_mul(size_of::<f32>()))?;
+        self.sums.push(SumSpace { at, values, wave });
+        Ok(at)
+    }
+
+    /// Has a call run behind the wave that is being lowered.
+    pub(crate) fn complete(&mut self, call: Box<dyn Call>, what: &'static str) {
+        let call = self.push(call, Some(what));
+        self.after.push(call);
     }
 
     /// The table of a rotation's cosines and sines, filled at the start of a step.

@@ -1,5 +1,7 @@
 //! One operation becomes one call.
 
+use std::sync::Arc;
+
 use hf2q_gguf::TensorType;
 use hf2q_plan::{
     Add, Attention, BackendError, CacheId, Embed, ExpertInput, ExpertMatMul, ExpertSum, FormedKeys, Glu,
@@ -11,7 +13,9 @@ use hf2q_quant::kv::back_factors;
 use crate::backend::NAME;
 use crate::call::Call;
 use crate::compile::Compiler;
-use crate::kernels::attention::{self, Basis, Former, Keys, Parts, Rotations, ScoreParams, Shape, Source};
+use crate::kernels::attention::{
+    self, Basis, Combine, Former, Keys, Partials, Parts, Rotations, ScoreParams, Shape, Source,
+};
 use crate::kernels::float_mat_mul::{FloatExpertMatMul, FloatMatMul, Matrix, is_float};
 use crate::kernels::norm::NormParams;
 use crate::kernels::picks::ExpertShape;
@@ -237,7 +241,9 @@ fn source(c: &mut Compiler<'_>, o: &Attention, id: CacheId) -> Result<Source, Ba
 
 fn attention(c: &mut Compiler<'_>, o: &Attention) -> Lowered {
     let cache = c.recording.cache(o.cache);
-    Ok(Box::new(attention::Attention {
+    let pages = c.limits.pages[cache.group.index()];
+    let partials = Partials::new(c, (o.heads, cache.kv_heads, cache.head_dim), pages)?;
+    let call = Arc::new(attention::Attention {
         q: c.operand(o.q)?,
         out: c.operand(o.out)?,
         cache: source(c, o, o.cache)?,
@@ -245,7 +251,12 @@ fn attention(c: &mut Compiler<'_>, o: &Attention) -> Lowered {
         shape: Shape { heads: o.heads, kv_heads: cache.kv_heads, head_dim: cache.head_dim },
         scores: ScoreParams { scale: o.scale, softcap: o.softcap },
         threads: c.threads,
-    }))
+        partials,
+    });
+    if partials.is_some() {
+        c.complete(Box::new(Combine(Arc::clone(&call))), "combine");
+    }
+    Ok(Box::new(call))
 }
 
 fn scale(c: &Compiler<'_>, o: &Scale) -> Lowered {

@@ -82,6 +82,10 @@ impl Schedule {
         for phase in phases {
             let works = phase.calls.iter().map(|&call| (call, calls[call].work(step)));
             let works: Vec<_> = works.filter(|(_, work)| work.units > 0).collect();
+            // Observers see every wave; what completes one may have nothing to do.
+            if works.is_empty() && self.stages.last().is_some_and(|last| last.wave == phase.wave) {
+                continue;
+            }
             match policy.stages {
                 Stages::ByCall => works.chunks(1).for_each(|work| self.stage(work, phase.wave, policy)),
                 Stages::Joined | Stages::ByWave => self.stage(&works, phase.wave, policy),

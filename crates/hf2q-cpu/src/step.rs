@@ -4,9 +4,12 @@ use std::ops::Range;
 
 use hf2q_plan::{PAGE, RowKind, Span, Step};
 
-/// Most rows that one attention task takes: enough to use a page's keys and values many times while they are in the
-/// first cache.
+/// Most rows that one attention task takes: enough to use a page's keys and values many times while they are near.
 const CHUNK: usize = 32;
+
+/// Chunks that a smaller step is cut into, so that many threads have some, while they keep [`LEAST`] rows.
+const CHUNKS: usize = 8;
+const LEAST: usize = 16;
 
 /// A step and what is computed from it once for all operations.
 #[derive(Debug)]
@@ -94,10 +97,11 @@ impl StepData {
     /// The chunks of an activation's rows, in memory that may be used again.
     fn cut(&self, kind: RowKind, mut chunks: Vec<Chunk>) -> Vec<Chunk> {
         chunks.clear();
+        let most = self.count(kind).div_ceil(CHUNKS).clamp(LEAST, CHUNK);
         for at in 0..self.count(kind) {
             let row = self.row(kind, at);
             match chunks.last_mut() {
-                Some(Chunk { rows, .. }) if rows.end == row && rows.len() < CHUNK && self.continues(row) => {
+                Some(Chunk { rows, .. }) if rows.end == row && rows.len() < most && self.continues(row) => {
                     rows.end += 1;
                 }
                 _ => chunks.push(Chunk { rows: row..row + 1, at }),
@@ -186,6 +190,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn long_steps_are_cut_into_chunks_of_many_rows() {
+        let row = |position| Row { sequence: 0, token: 0, position, parent: None };
+        let (slots, page_tables) = ((0..300).collect(), (0..5).collect());
+        let group = GroupStep { slots, page_tables, pages_per_sequence: 5 };
+        let step = Step::new((0..300).map(row).collect(), vec![group], vec![]).unwrap();
+        let mut data = StepData::new(512);
+        data.set(&step);
+        let lengths: Vec<usize> = data.chunks(RowKind::Step).iter().map(|c| c.rows.len()).collect();
+        assert_eq!(lengths, [32, 32, 32, 32, 32, 32, 32, 32, 32, 12]);
+    }
+
+    #[test]
     fn runs_end_at_gaps_paths_and_other_sequences() {
         let row = |sequence, position| Row { sequence, token: 0, position, parent: None };
         let mut rows: Vec<Row> = (0..40).map(|p| row(0, p)).collect();
@@ -198,7 +214,7 @@ mod tests {
         let mut data = StepData::new(64);
         data.set(&step);
         let chunks = |kind| data.chunks(kind).iter().map(|c| (c.rows.clone(), c.at)).collect::<Vec<_>>();
-        let all = [(0..32, 0), (32..40, 32), (40..42, 40), (42..43, 42), (43..44, 43)];
+        let all = [(0..16, 0), (16..32, 16), (32..40, 32), (40..42, 40), (42..43, 42), (43..44, 43)];
         assert_eq!(chunks(RowKind::Step), all);
         let wanted = [(3..6, 0), (7..8, 3), (39..40, 4), (40..42, 5), (43..44, 7)];
         assert_eq!(chunks(RowKind::Logits), wanted);

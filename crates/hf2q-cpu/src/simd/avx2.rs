@@ -170,6 +170,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        // SAFETY: a hint, which does nothing where there is no memory.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+
+    #[inline(always)]
     fn if_less(self, (a, b): (V, V), x: V, y: V) -> V {
         // SAFETY: the instructions exist; they touch registers only.
         unsafe {

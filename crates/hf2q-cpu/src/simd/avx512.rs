@@ -122,6 +122,12 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        // SAFETY: a hint, which does nothing where there is no memory.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) }
+    }
+
+    #[inline(always)]
     fn if_less(self, (a, b): (__m512, __m512), x: __m512, y: __m512) -> __m512 {
         // SAFETY: the instructions exist; they touch registers only.
         unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x) }

@@ -68,6 +68,9 @@ pub(crate) trait Simd: Copy {
     #[expect(unsafe_code, reason = "reads through pointers: the contract is above")]
     unsafe fn read_levels<const BITS: usize>(self, group: *const u8, j: usize) -> Self::V;
 
+    /// Asks for the line of memory at an address, which may be any, to be brought into the second-level cache.
+    fn prefetch(self, at: *const u8);
+
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     fn sub(self, a: Self::V, b: Self::V) -> Self::V;
     fn mul(self, a: Self::V, b: Self::V) -> Self::V;

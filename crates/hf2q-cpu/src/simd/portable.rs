@@ -156,6 +156,9 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn prefetch(self, _at: *const u8) {}
+
+    #[inline(always)]
     fn pow2(self, t: V) -> V {
         t.map(|t| f32::from_bits((t.to_bits() << 23).wrapping_add(1.0_f32.to_bits())))
     }

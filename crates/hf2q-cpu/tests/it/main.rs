@@ -10,3 +10,5 @@ mod histories;
 mod model;
 #[cfg(test)]
 mod observing;
+#[cfg(test)]
+mod ranges;

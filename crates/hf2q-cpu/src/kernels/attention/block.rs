@@ -1,8 +1,9 @@
 //! Keys and values of one block of positions.
 
-use hf2q_plan::{KvFormat, PAGE};
+use hf2q_plan::{KvFormat, NO_PAGE, PAGE};
 
 use super::element::{Element, Elements, with_element};
+use super::product::CACHE_LINE;
 use super::{Attention, Keys, Source, Unit, form, parts};
 use crate::cache::{CacheMemory, Layout};
 use crate::call::Context;
@@ -26,6 +27,18 @@ pub(super) struct Block {
     pub(super) index: usize,
     pub(super) keys: Stored,
     pub(super) values: Stored,
+    /// Keys and values of the block that is read next, if they are read as they lie in the cache.
+    pub(super) next: Option<(*const u8, *const u8)>,
+}
+
+/// Which block is wanted, and what for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) index: usize,
+    /// Queries that use it.
+    pub(super) queries: usize,
+    /// Whether the next one will be wanted, too.
+    pub(super) go_on: bool,
 }
 
 /// Memory of blocks that do not lie in the cache as they are needed.
@@ -45,7 +58,7 @@ impl Block {
         s: S,
         cx: &Context<'_>,
         (call, source, unit): (&Attention, &Source, &Unit),
-        (index, queries): (usize, usize),
+        Wanted { index, queries, go_on }: Wanted,
         buffers: &mut Buffers,
     ) -> Self {
         let memory = &cx.caches[source.cache];
@@ -53,8 +66,11 @@ impl Block {
         let by_path = cx.step.step.tree_base[row] as usize;
         let mut block = if by_path >= (index + 1) * PAGE || cx.step.is_paged(row) {
             let page = cx.step.page(source.group, row, index);
-            let (keys, values) = blocks(memory, page, unit.kv_head);
-            located(memory, index, (keys, values))
+            let next = || cx.step.page(source.group, row, index + 1);
+            let next = if go_on { Some(next()).filter(|&page| page != NO_PAGE as usize) } else { None };
+            let next = next.map(|page| blocks(memory, page, unit.kv_head));
+            let block = located(memory, index, blocks(memory, page, unit.kv_head));
+            Self { next, ..block }
         } else {
             gather(cx, (call, source, unit), index, &mut buffers.gathered)
         };
@@ -62,11 +78,13 @@ impl Block {
             Keys::Formed(former) => form::keys(s, former, &block, &mut buffers.formed),
             Keys::Parts(parts) => parts::keys(s, parts, &block, &mut buffers.parts),
             Keys::Stored => {
-                let elements = widened(s, block.keys.elements, queries, &mut buffers.wide.0);
+                let next = block.next.map(|next| next.0);
+                let elements = widened(s, (block.keys.elements, next), queries, &mut buffers.wide.0);
                 Stored { elements, ..block.keys }
             }
         };
-        block.values.elements = widened(s, block.values.elements, queries, &mut buffers.wide.1);
+        let values = (block.values.elements, block.next.map(|next| next.1));
+        block.values.elements = widened(s, values, queries, &mut buffers.wide.1);
         block
     }
 }
@@ -80,7 +98,7 @@ fn blocks(memory: &CacheMemory, page: usize, head: usize) -> (*const u8, *const 
 fn located(memory: &CacheMemory, index: usize, (keys, values): (*const u8, *const u8)) -> Block {
     let values = stored(&memory.values, values);
     let keys = memory.keys.as_ref().map_or(values, |layout| stored(layout, keys));
-    Block { index, keys, values }
+    Block { index, keys, values, next: None }
 }
 
 fn stored(layout: &Layout, start: *const u8) -> Stored {
@@ -132,12 +150,17 @@ fn worth_widening(format: KvFormat) -> usize {
 
 /// The same elements in single precision, if enough queries use them.
 #[inline(always)]
-fn widened<S: Simd>(s: S, from: Elements, queries: usize, to: &mut Vec<f32>) -> Elements {
+fn widened<S: Simd>(
+    s: S,
+    (from, next): (Elements, Option<*const u8>),
+    queries: usize,
+    to: &mut Vec<f32>,
+) -> Elements {
     if queries < worth_widening(from.format) {
         return from;
     }
     to.resize(from.rows * from.row_len, 0.0);
-    s.outline(Widen { from, to });
+    s.outline(Widen { from, next: next.unwrap_or(from.start), to });
     let row_bytes = from.row_len * size_of::<f32>();
     Elements { start: to.as_ptr().cast(), format: KvFormat::F32, row_bytes, ..from }
 }
@@ -145,6 +168,8 @@ fn widened<S: Simd>(s: S, from: Elements, queries: usize, to: &mut Vec<f32>) -> 
 /// Elements, and room for as many.
 struct Widen<'a> {
     from: Elements,
+    /// What is read next and lies alike.
+    next: *const u8,
     to: &'a mut [f32],
 }
 
@@ -165,7 +190,12 @@ impl Widen<'_> {
         assert_eq!(self.to.len(), rows * row_len, "room for all elements");
         let mut row = 0;
         while row < rows {
-            let (to, _) = self.to[row * row_len..(row + 1) * row_len].as_chunks_mut::<LANES>();
+            let (to, _) = self.to[row * row_len..][..row_len].as_chunks_mut::<LANES>();
+            let mut ahead = 0;
+            while ahead < row_bytes {
+                s.prefetch(self.next.wrapping_add(row * row_bytes + ahead));
+                ahead += CACHE_LINE;
+            }
             let mut i = 0;
             while i < to.len() {
                 // SAFETY: `from` describes readable rows of `row_len` elements.

@@ -18,6 +18,13 @@ pub(super) struct Elements {
 
 /// One format of elements.
 pub(super) trait Element {
+    /// Bits of an element, if it pays to bring the next block closer while one is read; else 0: copies are near, and packed
+    /// codes take longer to unpack than to fetch.
+    const AHEAD: usize;
+
+    /// Bytes from the start of a row to columns `group + 16 j ..`, or to the group where that is packed.
+    fn offset(group: usize, j: usize) -> usize;
+
     /// Columns `group + 16 j ..` of a row.
     ///
     /// # Safety
@@ -33,31 +40,45 @@ pub(super) struct Int8;
 pub(super) struct Packed<const BITS: usize>;
 
 macro_rules! plain {
-    ($($name:ident $bytes:literal $read:ident;)*) => {$(
+    ($($name:ident $bytes:literal $bits:literal $read:ident;)*) => {$(
         #[expect(unsafe_code, reason = "reads through pointers, as the trait says")]
         impl Element for $name {
+            const AHEAD: usize = $bits;
+
+            #[inline(always)]
+            fn offset(group: usize, j: usize) -> usize {
+                (group + j * LANES) * $bytes
+            }
+
             #[inline(always)]
             unsafe fn read<S: Simd>(s: S, row: *const u8, group: usize, j: usize) -> S::V {
                 // SAFETY: the caller vouches for the columns.
-                unsafe { s.$read(row.add((group + j * LANES) * $bytes)) }
+                unsafe { s.$read(row.add(Self::offset(group, j))) }
             }
         }
     )*};
 }
 
 plain! {
-    Single 4 read_f32;
-    Half 2 read_f16;
-    Brain 2 read_bf16;
-    Int8 1 read_i8;
+    Single 4 0 read_f32;
+    Half 2 16 read_f16;
+    Brain 2 16 read_bf16;
+    Int8 1 8 read_i8;
 }
 
 #[expect(unsafe_code, reason = "reads through pointers, as the trait says")]
 impl<const BITS: usize> Element for Packed<BITS> {
+    const AHEAD: usize = 0;
+
+    #[inline(always)]
+    fn offset(group: usize, _j: usize) -> usize {
+        group / GROUP * (GROUP / 8 * BITS)
+    }
+
     #[inline(always)]
     unsafe fn read<S: Simd>(s: S, row: *const u8, group: usize, j: usize) -> S::V {
         // SAFETY: the caller vouches for the columns, so for their group.
-        unsafe { s.read_levels::<BITS>(row.add(group / GROUP * (GROUP / 8 * BITS)), j) }
+        unsafe { s.read_levels::<BITS>(row.add(Self::offset(group, j)), j) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `c += a · b` for a few rows of `a`: both products of attention.
+//! `c += a · b` for rows of `a`: both products of attention.
 
 use hf2q_plan::{KvFormat, PAGE};
 use hf2q_quant::kv::{GROUP, INT8_BLOCK};
@@ -6,36 +6,68 @@ use hf2q_quant::kv::{GROUP, INT8_BLOCK};
 use super::element::{Element, Elements, Int8, Single, with_element};
 use crate::simd::{Kernel, LANES, Simd};
 
-/// The right operand: rows `inner` of a block.
+/// Rows that lie `stride` values apart.
+#[derive(Clone, Copy)]
+pub(super) struct Strided<'a> {
+    pub(super) values: &'a [f32],
+    pub(super) stride: usize,
+}
+
+/// Which part of `b` is multiplied, and how.
+#[derive(Clone, Copy)]
 pub(super) struct Product {
     pub(super) b: Elements,
-    /// Rows of `b`, and elements of `a`, that take part.
+    /// Rows of `b`, and elements of a row of `a`, that take part.
     pub(super) inner: (usize, usize),
+    /// Columns of `b` and of `c` that take part: whole vectors.
+    pub(super) columns: (usize, usize),
     /// Columns of `b` that are multiplied with one row of `a`; the next as many with that row [`PAGE`] elements later.
     /// `None`: all of them.
     pub(super) block: Option<usize>,
+    /// Whether `c` counts as zeros.
+    pub(super) anew: bool,
+    /// What will be read next and lies like `b`: it is brought closer. May be any address.
+    pub(super) next: *const u8,
 }
 
-/// Adds products in ascending order along the inner dimension, one chain for each element of `c`. A row of `c` is as wide
-/// as one of `b`.
+/// Bytes that the processor fetches together.
+pub(super) const CACHE_LINE: usize = 64;
+
+impl Product {
+    /// All of `b`.
+    pub(super) fn whole(b: Elements, next: Option<*const u8>) -> Self {
+        let (inner, columns) = ((0, b.rows), (0, b.row_len));
+        Self { b, inner, columns, block: None, anew: false, next: next.unwrap_or(b.start) }
+    }
+}
+
+/// Adds products in ascending order along the inner dimension, one chain for each element of `c`, for `rows` rows.
 #[inline(always)]
-pub(super) fn product<S: Simd>(s: S, a: &[&[f32]], p: &Product, c: &mut [f32]) {
-    let width = p.b.row_len;
-    let last = p.block.map_or(0, |block| (width.saturating_sub(1)) / block * PAGE);
-    assert!(c.len() == a.len() * width && p.inner.1 <= p.b.rows, "shape of a product");
-    assert!(width.is_multiple_of(LANES), "whole vectors");
-    assert!(a.iter().all(|a| a.len() >= last + p.inner.1), "a product leaves its input");
-    if p.inner.0 >= p.inner.1 {
+pub(super) fn product<S: Simd>(
+    s: S,
+    rows: usize,
+    a: Strided<'_>,
+    p: &Product,
+    (c, c_stride): (&mut [f32], usize),
+) {
+    if p.inner.0 >= p.inner.1 || p.columns.0 >= p.columns.1 || rows == 0 {
         return;
     }
-    s.outline(Operands { a, p, c });
+    let last = p.block.map_or(0, |block| (p.columns.1 - 1) / block * PAGE);
+    assert!(p.inner.1 <= p.b.rows && p.columns.1 <= p.b.row_len, "a product leaves its right operand");
+    assert!(c.len() >= (rows - 1) * c_stride + p.columns.1, "a product leaves its result");
+    assert!(p.columns.0.is_multiple_of(LANES) && p.columns.1.is_multiple_of(LANES), "whole vectors");
+    assert!(a.values.len() >= (rows - 1) * a.stride + last + p.inner.1, "a product leaves its input");
+    s.outline(Operands { rows, a, p, c, c_stride });
 }
 
 /// The operands of [`product`], checked.
 struct Operands<'a> {
-    a: &'a [&'a [f32]],
+    rows: usize,
+    a: Strided<'a>,
     p: &'a Product,
     c: &'a mut [f32],
+    c_stride: usize,
 }
 
 impl Kernel for Operands<'_> {
@@ -43,107 +75,120 @@ impl Kernel for Operands<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { a, p, c } = self;
-        match (p.b.format, p.block) {
+        match (self.p.b.format, self.p.block) {
             // Two blocks in a group of columns.
-            (KvFormat::Q8_0, Some(INT8_BLOCK)) => columns::<S, Int8, true>(s, a, p, c),
-            (KvFormat::F32, Some(INT8_BLOCK)) => columns::<S, Single, true>(s, a, p, c),
-            (format, _) => with_element!(format, E => columns::<S, E, false>(s, a, p, c)),
+            (KvFormat::Q8_0, Some(INT8_BLOCK)) => self.columns::<S, Int8, true>(s),
+            (KvFormat::F32, Some(INT8_BLOCK)) => self.columns::<S, Single, true>(s),
+            (format, _) => with_element!(format, E => self.columns::<S, E, false>(s)),
         }
     }
 }
 
-/// Cuts the columns into what registers hold.
-#[inline(always)]
-fn columns<S: Simd, E: Element, const SPLIT: bool>(s: S, a: &[&[f32]], p: &Product, c: &mut [f32]) {
-    let mut column = 0;
-    // Of eight rows half as many columns at a time: what is read serves all of them.
-    while S::WIDE && a.len() == 8 && column + GROUP <= p.b.row_len {
-        tile::<S, E, SPLIT, 8, 2>(s, (a, 0), (p, column, 0), c);
-        tile::<S, E, SPLIT, 8, 2>(s, (a, 0), (p, column, 2), c);
-        column += GROUP;
-    }
-    while S::WIDE && column + GROUP <= p.b.row_len {
-        rows::<S, E, SPLIT, 4>(s, a, (p, column, 0), c);
-        column += GROUP;
-    }
-    while column < p.b.row_len {
-        let group = column / GROUP * GROUP;
-        rows::<S, E, SPLIT, 1>(s, a, (p, group, (column - group) / LANES), c);
-        column += LANES;
-    }
-}
-
-/// A product, a group of its columns, and the first vector in the group.
-type At<'a> = (&'a Product, usize, usize);
-
-/// Cuts the rows into tiles.
-#[inline(always)]
-fn rows<S: Simd, E: Element, const SPLIT: bool, const N: usize>(
-    s: S,
-    a: &[&[f32]],
-    at: At<'_>,
-    c: &mut [f32],
-) {
-    let mut row = 0;
-    while row + 6 <= a.len() {
-        tile::<S, E, SPLIT, 6, N>(s, (a, row), at, c);
-        row += 6;
-    }
-    if row + 4 <= a.len() {
-        tile::<S, E, SPLIT, 4, N>(s, (a, row), at, c);
-        row += 4;
-    }
-    if row + 2 <= a.len() {
-        tile::<S, E, SPLIT, 2, N>(s, (a, row), at, c);
-        row += 2;
-    }
-    if row < a.len() {
-        tile::<S, E, SPLIT, 1, N>(s, (a, row), at, c);
-    }
-}
-
-/// `M` rows from `row` on, `N` vectors from vector `j` of a group of columns on.
-#[inline(always)]
-#[expect(unsafe_code, reason = "bounds are checked once for the whole tile")]
-fn tile<S: Simd, E: Element, const SPLIT: bool, const M: usize, const N: usize>(
-    s: S,
-    (a, row): (&[&[f32]], usize),
-    (p, group, j): At<'_>,
-    c: &mut [f32],
-) {
-    let (width, first) = (p.b.row_len, group + j * LANES);
-    let mut sums = [[s.splat(0.0); N]; M];
-    let mut inputs = [std::ptr::null::<f32>(); M];
-    for m in 0..M {
-        let block = p.block.map_or(0, |block| first / block * PAGE);
-        inputs[m] = a[row + m][block..].as_ptr();
-        for (n, sum) in sums[m].iter_mut().enumerate() {
-            let at = (row + m) * width + first + n * LANES;
-            *sum = s.load(c[at..].first_chunk().expect("a row of c is as wide as the product"));
-        }
-    }
-    let mut k = p.inner.0;
-    while k < p.inner.1 {
-        let mut b = [s.splat(0.0); N];
-        for (n, b) in b.iter_mut().enumerate() {
-            // SAFETY: `product` has checked that rows up to `inner.1` lie within the block.
-            *b = unsafe { E::read(s, p.b.start.add(k * p.b.row_bytes), group, j + n) };
-        }
-        for m in 0..M {
-            for n in 0..N {
-                let next = if SPLIT { n * LANES / INT8_BLOCK * PAGE } else { 0 };
-                // SAFETY: `product` has checked that `a` has `inner.1` elements for every block of columns.
-                let x = s.splat(unsafe { *inputs[m].add(k + next) });
-                sums[m][n] = s.fma(x, b[n], sums[m][n]);
+impl Operands<'_> {
+    /// Cuts the columns into what registers hold.
+    #[inline(always)]
+    fn columns<S: Simd, E: Element, const SPLIT: bool>(mut self, s: S) {
+        let (mut column, end) = self.p.columns;
+        while column < end {
+            let group = column / GROUP * GROUP;
+            let j = (column - group) / LANES;
+            let vectors = ((end - column) / LANES).min(GROUP / LANES - j);
+            let at = At { group, j };
+            if S::WIDE && vectors == 4 && self.rows == 8 {
+                // Half as many columns at a time: what is read serves all rows.
+                for j in [0, 2] {
+                    self.tile::<S, E, SPLIT, 8, 2>(s, 0, At { group, j });
+                }
+                column += GROUP;
+            } else if S::WIDE && vectors == 4 {
+                self.rows::<S, E, SPLIT, 4>(s, at);
+                column += GROUP;
+            } else {
+                self.rows::<S, E, SPLIT, 1>(s, at);
+                column += LANES;
             }
         }
-        k += 1;
     }
-    for (m, sums) in sums.iter().enumerate() {
-        for (n, &sum) in sums.iter().enumerate() {
-            let at = (row + m) * width + first + n * LANES;
-            s.store(sum, c[at..].first_chunk_mut().expect("a row of c is as wide as the product"));
+
+    /// Cuts the rows into tiles.
+    #[inline(always)]
+    fn rows<S: Simd, E: Element, const SPLIT: bool, const N: usize>(&mut self, s: S, at: At) {
+        let mut row = 0;
+        while row + 6 <= self.rows {
+            self.tile::<S, E, SPLIT, 6, N>(s, row, at);
+            row += 6;
+        }
+        if row + 4 <= self.rows {
+            self.tile::<S, E, SPLIT, 4, N>(s, row, at);
+            row += 4;
+        }
+        match self.rows - row {
+            3 => self.tile::<S, E, SPLIT, 3, N>(s, row, at),
+            2 => self.tile::<S, E, SPLIT, 2, N>(s, row, at),
+            1 => self.tile::<S, E, SPLIT, 1, N>(s, row, at),
+            _ => {}
         }
     }
+
+    /// `M` rows from `row` on, `N` vectors.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "bounds are checked once for all tiles")]
+    fn tile<S: Simd, E: Element, const SPLIT: bool, const M: usize, const N: usize>(
+        &mut self,
+        s: S,
+        row: usize,
+        At { group, j }: At,
+    ) {
+        let (p, first) = (*self.p, group + j * LANES);
+        let mut sums = [[s.splat(0.0); N]; M];
+        let mut inputs = [std::ptr::null::<f32>(); M];
+        let block = p.block.map_or(0, |block| first / block * PAGE);
+        for m in 0..M {
+            inputs[m] = self.a.values[(row + m) * self.a.stride + block..].as_ptr();
+            if !p.anew {
+                let (c, _) = self.c[(row + m) * self.c_stride + first..].as_chunks::<LANES>();
+                let c: &[_; N] = c.first_chunk().expect("the columns of a row of c");
+                for n in 0..N {
+                    sums[m][n] = s.load(&c[n]);
+                }
+            }
+        }
+        let mut k = p.inner.0;
+        while k < p.inner.1 {
+            let at = k * p.b.row_bytes;
+            let mut ahead = 0;
+            while ahead < N * LANES * E::AHEAD / 8 {
+                s.prefetch(p.next.wrapping_add(at + E::offset(group, j) + ahead));
+                ahead += CACHE_LINE;
+            }
+            let mut b = [s.splat(0.0); N];
+            for (n, b) in b.iter_mut().enumerate() {
+                // SAFETY: `product` has checked that rows up to `inner.1` and the columns lie within the block.
+                *b = unsafe { E::read(s, p.b.start.add(at), group, j + n) };
+            }
+            for m in 0..M {
+                for n in 0..N {
+                    let next = if SPLIT { n * LANES / INT8_BLOCK * PAGE } else { 0 };
+                    // SAFETY: `product` has checked that `a` has `inner.1` elements for every block of columns.
+                    let x = s.splat(unsafe { *inputs[m].add(k + next) });
+                    sums[m][n] = s.fma(x, b[n], sums[m][n]);
+                }
+            }
+            k += 1;
+        }
+        for (m, sums) in sums.iter().enumerate() {
+            let (c, _) = self.c[(row + m) * self.c_stride + first..].as_chunks_mut::<LANES>();
+            let c: &mut [_; N] = c.first_chunk_mut().expect("the columns of a row of c");
+            for n in 0..N {
+                s.store(sums[n], &mut c[n]);
+            }
+        }
+    }
+}
+
+/// The first vector of a tile: which of a group of columns.
+#[derive(Clone, Copy)]
+struct At {
+    group: usize,
+    j: usize,
 }

@@ -3,36 +3,18 @@
 use hf2q_plan::PAGE;
 
 use super::block::Stored;
-use super::product::{Product, product};
 use crate::cache::SCALE_BYTES;
 use crate::simd::{LANES, Simd};
 
-/// Dot products of queries with all keys of a block: blocks of components in ascending order, each scaled as it is added.
-/// `partial` has room for as many as `scores`.
+/// Adds a block of components to scores `[queries][PAGE]`: its sums times its scales. The first block finds none before it.
 #[inline(always)]
-pub(super) fn scores<S: Simd>(
-    s: S,
-    queries: &[&[f32]],
-    keys: &Stored,
-    (scores, partial): (&mut [f32], &mut [f32]),
-) {
-    scores.fill(0.0);
-    let product_of = |inner| Product { b: keys.elements, inner, block: None };
-    if keys.scale_count == 0 {
-        return product(s, queries, &product_of((0, keys.elements.rows)), scores);
-    }
-    let mut block = 0;
-    while block < keys.scale_count {
-        partial.fill(0.0);
-        let first = block * keys.block;
-        product(s, queries, &product_of((first, first + keys.block)), partial);
-        let scales = scales_of(s, keys, block);
-        let sums = scores.as_chunks_mut::<LANES>().0.iter_mut().zip(partial.as_chunks::<LANES>().0);
-        for (i, (score, part)) in sums.enumerate() {
-            let sum = s.fma(s.load(part), scales[i % (PAGE / LANES)], s.load(score));
-            s.store(sum, score);
-        }
-        block += 1;
+pub(super) fn add<S: Simd>(s: S, partial: &[f32], (keys, block): (&Stored, usize), scores: &mut [f32]) {
+    let scales = scales_of(s, keys, block);
+    let sums = scores.as_chunks_mut::<LANES>().0.iter_mut().zip(partial.as_chunks::<LANES>().0);
+    for (i, (score, part)) in sums.enumerate() {
+        let before = if block == 0 { s.splat(0.0) } else { s.load(score) };
+        let sum = s.fma(s.load(part), scales[i % (PAGE / LANES)], before);
+        s.store(sum, score);
     }
 }
 

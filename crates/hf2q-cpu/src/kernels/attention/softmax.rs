@@ -2,27 +2,43 @@
 
 use hf2q_plan::PAGE;
 
-use super::{Buffers, ScoreParams};
+use super::ScoreParams;
 use crate::kernels::elementwise::soft_cap;
 use crate::simd::{LANES, Simd, exp};
 
 /// What has been seen of a query's scores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Running {
-    largest: f32,
+    pub(super) largest: f32,
     /// Sum of `e^(score - largest)`.
     pub(super) total: f32,
 }
 
 impl Running {
+    /// Nothing seen yet.
+    pub(super) const NONE: Self = Self { largest: f32::NEG_INFINITY, total: 0.0 };
+
+    /// Whether no score has been seen: the largest of any adds 1 to the sum.
+    pub(super) fn is_none(&self) -> bool {
+        self.total == 0.0
+    }
+}
+
+/// The softmax of some queries over some blocks.
+#[derive(Default)]
+pub(super) struct Sums {
+    pub(super) running: Vec<Running>,
+    /// `[queries][stride]`: weighted sums of values.
+    pub(super) values: Vec<f32>,
+}
+
+impl Sums {
     /// Nothing seen yet, for `queries` queries.
-    pub(super) fn start(buffers: &mut Buffers, queries: usize, stride: usize) {
-        buffers.running.clear();
-        buffers.running.resize(queries, Self { largest: f32::NEG_INFINITY, total: 0.0 });
-        buffers.sums.clear();
-        buffers.sums.resize(queries * stride, 0.0);
-        buffers.scores.resize(super::MOST * PAGE, 0.0);
-        buffers.partial.resize(super::MOST * PAGE, 0.0);
+    pub(super) fn clear(&mut self, queries: usize, stride: usize) {
+        self.running.clear();
+        self.running.resize(queries, Running::NONE);
+        self.values.clear();
+        self.values.resize(queries * stride, 0.0);
     }
 }
 
@@ -37,6 +53,7 @@ pub(super) fn update<S: Simd>(
 ) {
     let (scores, _) = scores.as_chunks_mut::<LANES>();
     let scores: &mut [_; PAGE / LANES] = scores.try_into().expect("a row of scores is a page wide");
+    let all = seen == (0, PAGE);
     let none = s.splat(f32::NEG_INFINITY);
     let mut largest = s.splat(running.largest);
     let mut masked = [none; PAGE / LANES];
@@ -45,14 +62,14 @@ pub(super) fn update<S: Simd>(
         if let Some(cap) = params.softcap {
             x = soft_cap(s, x, cap);
         }
-        masked[i] = s.in_lanes(x, lanes(seen, i), none);
+        masked[i] = if all { x } else { s.in_lanes(x, lanes(seen, i), none) };
         largest = s.max(largest, masked[i]);
     }
     let largest = s.largest(largest);
     let mut parts = [s.splat(0.0); PAGE / LANES];
     for (i, scores) in scores.iter_mut().enumerate() {
         let e = exp(s, s.sub(masked[i], s.splat(largest)));
-        parts[i] = s.in_lanes(e, lanes(seen, i), s.splat(0.0));
+        parts[i] = if all { e } else { s.in_lanes(e, lanes(seen, i), s.splat(0.0)) };
         s.store(parts[i], scores);
     }
     let sum = s.sum(s.add(s.add(parts[0], parts[1]), s.add(parts[2], parts[3])));
@@ -65,15 +82,49 @@ pub(super) fn update<S: Simd>(
 /// Moves what was summed to a larger maximum.
 #[inline(always)]
 fn rescale<S: Simd>(s: S, running: &mut Running, largest: f32, sums: &mut [f32]) {
-    let factor = exp(s, s.sub(s.splat(running.largest), s.splat(largest)));
-    for v in sums.as_chunks_mut::<LANES>().0 {
-        let scaled = s.mul(s.load(v), factor);
-        s.store(scaled, v);
+    if !running.is_none() {
+        let factor = exp(s, s.sub(s.splat(running.largest), s.splat(largest)));
+        for v in sums.as_chunks_mut::<LANES>().0 {
+            let scaled = s.mul(s.load(v), factor);
+            s.store(scaled, v);
+        }
+        running.total *= first(s, factor);
     }
-    let mut lanes = [0.0; LANES];
-    s.store(factor, &mut lanes);
-    running.total *= lanes[0];
     running.largest = largest;
+}
+
+/// Adds what was seen of a range of blocks to what was seen of those before it.
+#[inline(always)]
+pub(super) fn merge<S: Simd>(
+    s: S,
+    (all, all_sums): (&mut Running, &mut [f32]),
+    (part, part_sums): (Running, &[f32]),
+) {
+    if part.is_none() {
+        return;
+    }
+    let one = s.splat(1.0);
+    // The exponential of nothing is 1.
+    let (largest, old, new) = if all.largest >= part.largest {
+        (all.largest, one, exp(s, s.splat(part.largest - all.largest)))
+    } else {
+        (part.largest, exp(s, s.splat(all.largest - part.largest)), one)
+    };
+    let sums = all_sums.as_chunks_mut::<LANES>().0.iter_mut().zip(part_sums.as_chunks::<LANES>().0);
+    for (all, part) in sums {
+        let sum = s.fma(s.load(part), new, s.mul(s.load(all), old));
+        s.store(sum, all);
+    }
+    let total = s.fma(s.splat(part.total), new, s.mul(s.splat(all.total), old));
+    *all = Running { largest, total: first(s, total) };
+}
+
+/// The first lane.
+#[inline(always)]
+fn first<S: Simd>(s: S, v: S::V) -> f32 {
+    let mut lanes = [0.0; LANES];
+    s.store(v, &mut lanes);
+    lanes[0]
 }
 
 /// The part of `low .. high` that vector `i` holds.
