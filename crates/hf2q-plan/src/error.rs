@@ -48,12 +48,6 @@ pub enum PlanError {
         /// Name of the activation.
         tensor: String,
     },
-    /// What a step returns has no row for each row whose logits are wanted.
-    #[error("{tensor} cannot be logits: it has no row for each whose logits are wanted")]
-    Logits {
-        /// Name of the tensor.
-        tensor: String,
-    },
     /// Rows of a group see nothing.
     #[error("rows see no position of group {group}, not even their own")]
     EmptySpan {
