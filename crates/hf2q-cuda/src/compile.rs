@@ -219,6 +219,11 @@ impl<'a> Compiler<'a> {
     ) -> Result<(Self, Arena), BackendError> {
         let recording = &plan.recording;
         recording.check_open(NAME, &weights, limits)?;
+        if !matches!(recording.activation(recording.logits.tensor), Some((RowKind::Logits, _))) {
+            let name = &recording.tensors[recording.logits.tensor.index()].name;
+            let why = format!("{name} cannot be logits: it has no row for each whose logits are wanted");
+            return Err(BackendError::Failed { backend: NAME, why });
+        }
         let waves = fuse::waves(plan, &fuse::parts(plan, device.info.shared()));
         let arena = Plan { recording: recording.clone(), waves }.arena(limits.max_rows, limits.max_logit_rows);
         if arena.offsets[recording.logits.tensor.index()].is_none() {
