@@ -1,6 +1,7 @@
 //! What was typed.
 
 mod bench;
+mod bench_serve;
 mod compare;
 mod convert;
 mod fit;
@@ -25,6 +26,7 @@ use hf2q_model::RecordOptions;
 use crate::device::{DEVICE_HELP, DeviceArg};
 
 pub(crate) use bench::BenchArgs;
+pub(crate) use bench_serve::{BenchServeArgs, Endpoint, Length, LimitArgs, LoadArgs};
 pub(crate) use compare::CompareArgs;
 pub(crate) use convert::ConvertArgs;
 pub(crate) use fit::FitArgs;
@@ -99,6 +101,8 @@ pub(crate) enum Command {
     Tokenize(TokenizeArgs),
     /// Measure prompt and decode speed
     Bench(BenchArgs),
+    /// Load a server that speaks OpenAI's protocol, and show how fast it answers
+    BenchServe(BenchServeArgs),
     /// Show where the time goes: of every kind of operation and layer, beside what the machine can do
     Profile(ProfileArgs),
     /// Write tensors of chosen operations to a file, or show what their values are like

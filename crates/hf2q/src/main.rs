@@ -69,6 +69,7 @@ fn dispatch(cli: Cli) -> anyhow::Result<()> {
         Command::Fit(args) => commands::fit::run(&args),
         Command::Tokenize(args) => commands::tokenize::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::BenchServe(args) => commands::bench_serve::run(&args),
         Command::Profile(args) => commands::profile::run(&args),
         Command::Trace(args) => commands::trace::run(&args),
         Command::Perplexity(args) => commands::perplexity::run(&args),

@@ -1,6 +1,7 @@
 //! One file for each command.
 
 pub(crate) mod bench;
+pub(crate) mod bench_serve;
 pub(crate) mod chat;
 pub(crate) mod compare;
 pub(crate) mod completions;
