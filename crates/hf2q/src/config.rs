@@ -97,7 +97,8 @@ pub(crate) fn kernel_dir() -> Option<PathBuf> {
 /// look for libraries.
 pub(crate) fn nvrtc_folders() -> Vec<PathBuf> {
     let toolkits = ["CUDA_PATH", "CUDA_HOME"].into_iter().filter_map(folder);
-    let mut folders: Vec<PathBuf> = toolkits.flat_map(|root| [root.join("lib64"), root.join("lib")]).collect();
+    let mut folders: Vec<PathBuf> =
+        toolkits.flat_map(|root| [root.join("lib64"), root.join("lib")]).collect();
     folders.push("/usr/local/cuda/lib64".into());
     let own = [folder("VIRTUAL_ENV"), variable("HOME").map(|home| home.join(".local"))];
     let roots = own.into_iter().flatten().chain(["/usr/local".into(), "/usr".into()]);

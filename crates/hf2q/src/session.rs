@@ -268,9 +268,7 @@ fn decode(
     show(&output.finish())?;
     if generation.non_finite() > 0 {
         let n = generation.non_finite();
-        terminal::note(&format!(
-            "warning: {n} logits were not finite; the model's weights may be damaged"
-        ));
+        terminal::note(&format!("warning: {n} logits were not finite; the model's weights may be damaged"));
     }
     Ok((finish, tokens))
 }

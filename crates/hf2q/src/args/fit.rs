@@ -6,8 +6,8 @@ use clap::Args;
 use hf2q_model::RecordOptions;
 
 use super::convert::{parse_size, recipes};
-use crate::device::{DEVICE_HELP, DeviceArg};
 use super::{KV_HELP, MOST, MOST_ROWS, MOST_THREADS, number};
+use crate::device::{DEVICE_HELP, DeviceArg};
 
 #[derive(Debug, Args)]
 pub(crate) struct FitArgs {

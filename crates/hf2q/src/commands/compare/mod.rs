@@ -143,11 +143,8 @@ impl Setup {
             silent: false,
         };
         let wish = Wish { device: args.a_device, threads: args.a_threads, isa: args.a_isa };
-        let other_wish = Wish {
-            device: args.b_device.unwrap_or(args.a_device),
-            threads: args.b_threads,
-            isa: args.b_isa,
-        };
+        let other_wish =
+            Wish { device: args.b_device.unwrap_or(args.a_device), threads: args.b_threads, isa: args.b_isa };
         let model = self.other.as_ref().unwrap_or(&self.model);
         let name = format!("{}, cache {}", file_name(&args.model), args.a_kv);
         let reference = Ready::new(&self.model, &engine_args(wish, args.a_kv))?;

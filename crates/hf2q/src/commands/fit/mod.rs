@@ -96,10 +96,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<()> {
 
 /// Whether a backend has no kernel for something.
 fn is_unsupported(error: &anyhow::Error) -> bool {
-    matches!(
-        error.downcast_ref(),
-        Some(EngineError::Backend(hf2q_plan::BackendError::Unsupported { .. }))
-    )
+    matches!(error.downcast_ref(), Some(EngineError::Backend(hf2q_plan::BackendError::Unsupported { .. })))
 }
 
 /// Those that are asked for, or those of [`FORMATS`] that the model's heads can be stored in.
