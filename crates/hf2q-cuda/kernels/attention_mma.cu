@@ -273,6 +273,7 @@ __device__ __forceinline__ void softmax(const Step &step, const Attention &args,
         }
         total = warp_sum(total);
         float factor = largest == -INFINITE ? 1.0f : exp_of(before - largest);
+        __syncwarp();
         if (lane == 0) {
             s.factor[query] = factor;
             s.largest[query] = largest;

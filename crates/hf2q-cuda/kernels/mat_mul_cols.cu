@@ -31,7 +31,9 @@ template <int WEIGHTS, int COUNT> struct Columns {
         for (int n = 0; n < COUNT; n++) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0.0f;
     }
 
-    __device__ __forceinline__ void add(const Held<TYPE>& held, int step) {
+    __device__ __forceinline__ void fetch(int, int) {}
+
+    __device__ __forceinline__ void add(const Held<TYPE>& held, int step, int) {
 #pragma unroll
         for (int pair = 0; pair < 4; pair++) {
             float s[2][2 * P::HALVES], m[2][2 * P::HALVES];

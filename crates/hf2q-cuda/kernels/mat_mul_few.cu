@@ -28,15 +28,33 @@ template <int WEIGHTS, int COUNT> struct Few {
         for (int r = 0; r < COUNT; r++) sums[r][0] = sums[r][1] = 0.0f;
     }
 
-    __device__ __forceinline__ void add(const Held<TYPE>& held, int step) {
-        const int g = lane / 4, t = lane % 4;
-        uint2 x[COUNT];
-        float4 own[COUNT][2];
+    // One row is read for both steps of a chunk at once, so that it is waited for once; more take too many registers.
+    static constexpr int FETCHED = COUNT == 1 ? CHUNK : 1;
+    uint2 x[FETCHED][COUNT];
+    float4 own[FETCHED][COUNT][2];
+
+    __device__ __forceinline__ void read(int c, int step) {
+#pragma unroll
+        for (int r = 0; r < COUNT; r++) {
+            x[c][r] = *(const uint2*)(codes[r] + step * STEP);
+            own[c][r][0] = groups[r][8 * step], own[c][r][1] = groups[r][8 * step + 1];
+        }
+    }
+
+    __device__ __forceinline__ void fetch(int step, int steps) {
+        if constexpr (FETCHED > 1) {
+#pragma unroll
+            for (int c = 0; c < CHUNK; c++)
+                if (step + c < steps) read(c, step + c);
+        }
+    }
+
+    __device__ __forceinline__ void add(const Held<TYPE>& held, int step, int c) {
+        const int g = lane / 4, t = lane % 4, at = FETCHED > 1 ? c : 0;
+        if constexpr (FETCHED == 1) read(0, step);
         int acc[COUNT][P::HALVES][4];
 #pragma unroll
         for (int r = 0; r < COUNT; r++) {
-            x[r] = *(const uint2*)(codes[r] + step * STEP);
-            own[r][0] = groups[r][8 * step], own[r][1] = groups[r][8 * step + 1];
 #pragma unroll
             for (int h = 0; h < P::HALVES; h++)
 #pragma unroll
@@ -48,7 +66,7 @@ template <int WEIGHTS, int COUNT> struct Few {
             held.codes.fragment(j, a);
 #pragma unroll
             for (int r = 0; r < COUNT; r++) {
-                const u32 b0 = g == j ? x[r].x : 0, b1 = g == j ? x[r].y : 0;
+                const u32 b0 = g == j ? x[at][r].x : 0, b1 = g == j ? x[at][r].y : 0;
                 if constexpr (P::HALVES == 1) {
                     multiply32(acc[r][0], a, b0, b1);
                 } else {
@@ -63,7 +81,7 @@ template <int WEIGHTS, int COUNT> struct Few {
         for (int r = 0; r < COUNT; r++) {
             Column<TYPE> column;
 #pragma unroll
-            for (int e = 0; e < 2; e++) column.set(e, own[r][e].x, own[r][e].y, own[r][e].z, own[r][e].w);
+            for (int e = 0; e < 2; e++) column.set(e, own[at][r][e].x, own[at][r][e].y, own[at][r][e].z, own[at][r][e].w);
 #pragma unroll
             for (int w = 0; w < 2; w++) {
                 int mine[2 * P::HALVES];

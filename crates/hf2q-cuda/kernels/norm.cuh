@@ -28,6 +28,7 @@ __device__ __forceinline__ float block_sum(float x, u32 threads) {
     __shared__ float parts[32];
     u32 lane = threadIdx.x % 32;
     x = warp_sum(x);
+    // Sums of the call before have been read.
     __syncthreads();
     if (lane == 0) parts[threadIdx.x / 32] = x;
     __syncthreads();

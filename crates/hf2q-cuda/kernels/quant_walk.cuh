@@ -18,7 +18,8 @@ template <int TYPE> struct Held {
     }
 };
 
-// MATH has TYPE, the WIDTH of spans, how many steps are loaded AHEAD and the sums of a tile: `begin`, `clear`, `add` a step, `put`.
+// MATH has TYPE, the WIDTH of spans, how many steps are loaded AHEAD and the sums of a tile: `begin`, `clear`, `fetch` what a
+// chunk reads of the rows, `add` a step, `put`.
 template <typename MATH> __device__ __forceinline__ void walk(const Step& numbers, const Products& products) {
     constexpr int TYPE = MATH::TYPE, SUMS = TILE * MATH::WIDTH;
     extern __shared__ float parts[];
@@ -59,6 +60,7 @@ template <typename MATH> __device__ __forceinline__ void walk(const Step& number
         const int next = item + warps, step = item / here * CHUNK;
         const u8 *tile = weight + item % here * bytes, *next_tile = weight + next % here * bytes;
         math.clear();
+        math.fetch(step, steps);
 #pragma unroll
         for (int c = 0; c < CHUNK; c++) {
             constexpr int AHEAD = MATH::AHEAD;
@@ -68,7 +70,7 @@ template <typename MATH> __device__ __forceinline__ void walk(const Step& number
             const bool more = (same || next < items) && later < steps;
             // Without registers to load the next step into, it comes as near as the second cache.
             if (AHEAD < CHUNK && more) prefetch(from + (u64)later * Packed<TYPE>::STEP_BYTES, Packed<TYPE>::STEP_BYTES, lane);
-            if (step + c < steps) math.add(held[c % AHEAD], step + c);
+            if (step + c < steps) math.add(held[c % AHEAD], step + c, c);
             if (more) held[c % AHEAD].load(from, later, lane, groups);
         }
         math.put(parts + item * SUMS);

@@ -3,32 +3,39 @@
 #include "norm.cuh"
 #include "quantize.cuh"
 
-enum { ROW_LOAD, ROW_STORE, ROW_NORM, ROW_ADD, ROW_SCALE, ROW_EXPERT_SUM, ROW_QUANTIZE, ROW_WAIT };
+// Where the values of an operation come from: memory, nothing (what was asked for is waited for), a row of shared memory,
+// the same normalized, or the sum over experts.
+enum { ROW_LOAD, ROW_WAIT, ROW_COPY, ROW_NORM, ROW_EXPERT_SUM };
+// What is done with them, in this order, before they become a row of shared memory.
+enum { ROW_ADD = 1, ROW_SCALE = 2, ROW_STORE = 4, ROW_QUANTIZE = 8, ROW_SAME_FACTOR = 16 };
 
 // `Micro` in launch/row_program.rs. Rows in shared memory are numbered.
 struct Micro {
-    u32 code, to, a, b;
-    // ROW_LOAD, ROW_STORE: where. ROW_EXPERT_SUM: all experts' results.
+    u32 code, flags, to, a, add;
+    // ROW_NORM: added to the mean.
+    float eps;
+    // ROW_LOAD: from where; ROW_EXPERT_SUM: all experts' results.
     Rows rows;
-    union {
-        // ROW_NORM: weights or none. ROW_SCALE: a factor or none. ROW_EXPERT_SUM: the experts' weights.
-        const float *by;
-        i8 *codes;
-    };
-    union {
-        // ROW_EXPERT_SUM.
-        Rows weights;
-        float4 *groups;
-    };
-    // ROW_NORM: added to the mean. ROW_SCALE: a factor.
-    float value;
+    // ROW_EXPERT_SUM.
+    Rows weights;
+    // ROW_NORM: weights or none.
+    const float *by;
+    // ROW_SCALE: factors, the second or none.
+    const float *scale_by;
+    float scale;
     u32 padding;
+    // ROW_STORE.
+    Rows out;
+    // ROW_QUANTIZE.
+    i8 *codes;
+    float4 *groups;
 };
 
-enum : int { MOST = 40, AHEAD = 4 };
+enum : int { MOST = 28, AHEAD = 4 };
 
 struct RowProgram {
-    Micro micros[MOST];
+    // In memory: of parameters, each line would be waited for when it is first read.
+    const Micro *micros;
     u32 count, kind, width;
     // Rows of shared memory that are computed.
     u32 rows;
@@ -46,39 +53,30 @@ __device__ __forceinline__ void copy16(float *to, const float *from) {
 __device__ __forceinline__ float4 four(const float *from) { return *(const float4 *)from; }
 __device__ __forceinline__ void put(float *to, float4 v) { *(float4 *)to = v; }
 
-__device__ __forceinline__ void expert_sum(const Micro &m, u32 r, u32 width, float *to) {
-    const float *x = m.rows.row(r), *weights = m.weights.row(r);
-    const u32 experts = m.weights.width;
-    EACH_COLUMN {
-        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 1
-        for (u32 first = 0; first < experts; first += 8) {
-            float4 v[8];
-            float w[8];
-#pragma unroll
-            for (u32 k = 0; k < 8; k++) {
-                const u32 expert = first + k < experts ? first + k : first;
-                v[k] = four(x + expert * width + i), w[k] = weights[expert];
-            }
-#pragma unroll
-            for (u32 k = 0; k < 8; k++) {
-                if (first + k >= experts) break;
-                sum.x = __fmaf_rn(w[k], v[k].x, sum.x), sum.y = __fmaf_rn(w[k], v[k].y, sum.y);
-                sum.z = __fmaf_rn(w[k], v[k].z, sum.z), sum.w = __fmaf_rn(w[k], v[k].w, sum.w);
-            }
-        }
-        put(to + i, sum);
-    }
-}
+__device__ __forceinline__ float4 times(float4 v, float by) { return make_float4(v.x * by, v.y * by, v.z * by, v.w * by); }
 
-__device__ __forceinline__ void quantize(const Micro &m, u32 r, u32 width, const float *x) {
-    const Coded to = {m.codes, m.groups, width, (width + 255) / 256 * 256};
+// Four columns from `i` on of the sum over experts.
+__device__ __forceinline__ float4 expert_sum(const Micro &m, u32 r, u32 width, u32 i) {
+    const float *x = m.rows.row(r) + i, *weights = m.weights.row(r);
+    const u32 experts = m.weights.width;
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 1
-    for (u32 i = 4 * threadIdx.x; i < to.n_pad; i += 4 * blockDim.x) {
-        const float4 own = i < width ? four(x + i) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        const float v[4] = {own.x, own.y, own.z, own.w};
-        quantize4(to, r, i, v, __activemask());
+    for (u32 first = 0; first < experts; first += 8) {
+        float4 v[8];
+        float w[8];
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) {
+            const u32 expert = first + k < experts ? first + k : first;
+            v[k] = four(x + expert * width), w[k] = weights[expert];
+        }
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) {
+            if (first + k >= experts) break;
+            sum.x = __fmaf_rn(w[k], v[k].x, sum.x), sum.y = __fmaf_rn(w[k], v[k].y, sum.y);
+            sum.z = __fmaf_rn(w[k], v[k].z, sum.z), sum.w = __fmaf_rn(w[k], v[k].w, sum.w);
+        }
     }
+    return sum;
 }
 
 // Rows of memory behind those that are computed hold the weights of norms: of the `n`th norm that has some.
@@ -92,11 +90,15 @@ extern "C" __global__ void __launch_bounds__(1024) row_program(const Step step, 
         wait_for_inputs();
         return;
     }
+    __shared__ __align__(16) u32 words[MOST * sizeof(Micro) / 4];
+    for (u32 i = threadIdx.x; i < args.count * sizeof(Micro) / 4; i += blockDim.x) words[i] = __ldg((const u32 *)args.micros + i);
+    __syncthreads();
+    const Micro *micros = (const Micro *)words;
     // Weights are not written by kernels, so they are on their way before inputs are waited for.
     float *weights = memory + args.rows * width;
 #pragma unroll 1
     for (u32 n = 0; n < args.count; n++) {
-        const Micro &m = args.micros[n];
+        const Micro &m = micros[n];
         if (m.code != ROW_NORM || !m.by) continue;
         EACH_COLUMN copy16(weights + i, m.by + i);
         weights += width;
@@ -107,47 +109,52 @@ extern "C" __global__ void __launch_bounds__(1024) row_program(const Step step, 
     float factor = 0.0f;
 #pragma unroll 1
     for (u32 n = 0; n < count; n++) {
-        const Micro &m = args.micros[n];
+        const Micro &m = micros[n];
+        const u32 code = m.code, flags = m.flags;
         float *to = memory + m.to * width;
-        const float *a = memory + m.a * width, *b = memory + m.b * width;
-        if (m.code == ROW_LOAD) {
+        const float *a = memory + m.a * width, *add = memory + m.add * width;
+        if (code == ROW_LOAD) {
             const float *from = m.rows.row(r);
             EACH_COLUMN copy16(to + i, from + i);
-        } else if (m.code == ROW_STORE) {
-            float *out = m.rows.row(r);
-            EACH_COLUMN put(out + i, four(a + i));
-        } else if (m.code == ROW_NORM) {
-            // Norms of one row, one after another, have one factor.
-            if (!m.b) factor = inverse_rms_of(block_sum(squares_of(width, blockDim.x, [&](u32 i) { return a[i]; }), blockDim.x), width, m.value);
-            EACH_COLUMN {
-                float4 v = four(a + i);
-                v.x *= factor, v.y *= factor, v.z *= factor, v.w *= factor;
-                if (m.by) {
-                    const float4 w = four(weights + i);
-                    v.x *= w.x, v.y *= w.y, v.z *= w.z, v.w *= w.w;
-                }
-                put(to + i, v);
-            }
-            if (m.by) weights += width;
-        } else if (m.code == ROW_EXPERT_SUM) {
-            expert_sum(m, r, width, to);
-        } else if (m.code == ROW_QUANTIZE) {
-            quantize(m, r, width, a);
-        } else if (m.code == ROW_WAIT) {
+            continue;
+        }
+        if (code == ROW_WAIT) {
             // A thread reads what it has copied itself.
             asm volatile("cp.async.wait_all;" ::: "memory");
-        } else if (m.code == ROW_ADD) {
-            EACH_COLUMN {
-                const float4 v = four(a + i), w = four(b + i);
-                put(to + i, make_float4(v.x + w.x, v.y + w.y, v.z + w.z, v.w + w.w));
+            continue;
+        }
+        // Norms of one row, one after another, have one factor.
+        if (code == ROW_NORM && !(flags & ROW_SAME_FACTOR))
+            factor = inverse_rms_of(block_sum(squares_of(width, blockDim.x, [&](u32 i) { return a[i]; }), blockDim.x), width, m.eps);
+        const float scale = m.scale_by ? m.scale * *m.scale_by : m.scale;
+        const Coded coded = {m.codes, m.groups, width, (width + 255) / 256 * 256};
+        const u32 end = flags & ROW_QUANTIZE ? coded.n_pad : width;
+#pragma unroll 1
+        for (u32 i = 4 * threadIdx.x; i < end; i += 4 * blockDim.x) {
+            float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (i < width) {
+                v = code == ROW_EXPERT_SUM ? expert_sum(m, r, width, i) : four(a + i);
+                if (code == ROW_NORM) {
+                    v = times(v, factor);
+                    if (m.by) {
+                        const float4 w = four(weights + i);
+                        v.x *= w.x, v.y *= w.y, v.z *= w.z, v.w *= w.w;
+                    }
+                }
+                if (flags & ROW_ADD) {
+                    const float4 w = four(add + i);
+                    v.x = w.x + v.x, v.y = w.y + v.y, v.z = w.z + v.z, v.w = w.w + v.w;
+                }
+                if (flags & ROW_SCALE) v = times(v, scale);
+                put(to + i, v);
+                if (flags & ROW_STORE) put(m.out.row(r) + i, v);
             }
-        } else {
-            const float by = m.by ? m.value * *m.by : m.value;
-            EACH_COLUMN {
-                const float4 v = four(a + i);
-                put(to + i, make_float4(v.x * by, v.y * by, v.z * by, v.w * by));
+            if (flags & ROW_QUANTIZE) {
+                const float own[4] = {v.x, v.y, v.z, v.w};
+                quantize4(coded, r, i, own, __activemask());
             }
         }
+        if (code == ROW_NORM && m.by) weights += width;
     }
     // Nothing is copied to where another block may be by then.
     asm volatile("cp.async.wait_all;" ::: "memory");

@@ -134,9 +134,12 @@ impl Fuser<'_> {
         let written: Vec<View> = ops.iter().filter_map(|&o| row_program::output(op(o))).collect();
         let same = |view: &View| written.iter().all(|w| w == view || w.tensor != view.tensor);
         let all: Vec<&Op> = ops.iter().copied().chain([i]).map(op).collect();
-        let once = row_program::output(op(i)).is_some_and(|out| written.iter().all(|w| w.tensor != out.tensor));
+        let once =
+            row_program::output(op(i)).is_some_and(|out| written.iter().all(|w| w.tensor != out.tensor));
         let of_experts = match op(i) {
-            Op::ExpertSum(o) => written.iter().all(|w| w.tensor != o.x.tensor && w.tensor != o.weights.tensor),
+            Op::ExpertSum(o) => {
+                written.iter().all(|w| w.tensor != o.x.tensor && w.tensor != o.weights.tensor)
+            }
             _ => true,
         };
         rows == row_program::rows_of(self.recording, op(ops[0]))
@@ -235,7 +238,9 @@ pub(crate) fn wanted(recording: &Recording, ops: &[usize]) -> Vec<Wanted> {
         }
         wanted
     };
-    ops.iter().map(|&i| row_program::output(&recording.ops[i].op).map_or(Wanted::default(), of_view)).collect()
+    ops.iter()
+        .map(|&i| row_program::output(&recording.ops[i].op).map_or(Wanted::default(), of_view))
+        .collect()
 }
 
 /// The plan's waves, those that a part has operations of made one: what lives in memory meanwhile suits both orders.
@@ -305,7 +310,11 @@ fn regions(c: &Compiler<'_>, plan: &Plan, behind: &[Part]) -> Vec<Region> {
     weights.collect()
 }
 
-fn lower_part(c: &mut Compiler<'_>, plan: &Plan, (part, regions): (&Part, &[Region])) -> Result<Vec<Box<dyn Call>>, BackendError> {
+fn lower_part(
+    c: &mut Compiler<'_>,
+    plan: &Plan,
+    (part, regions): (&Part, &[Region]),
+) -> Result<Vec<Box<dyn Call>>, BackendError> {
     let ops = &plan.recording.ops;
     let op = |i: usize| &ops[i].op;
     let call = match part {

@@ -20,8 +20,9 @@ pub fn model(spec: &str) -> Result<Model, ModelError> {
     let (config, kind) = parse(spec)?;
     let mut pools = Pools::default();
     let layers = config.layers.len();
-    let weights =
-        rows(&config).map(|row| (row.gguf.clone(), tensor(&row, kind.stored(&row, layers), &mut pools))).collect();
+    let weights = rows(&config)
+        .map(|row| (row.gguf.clone(), tensor(&row, kind.stored(&row, layers), &mut pools)))
+        .collect();
     Model::new(config, weights)
 }
 

@@ -4,7 +4,9 @@ use hf2q_plan::{Attention, BackendError, CacheId, FormedKeys, NamedOp, PAGE, Pai
 
 use super::kv::{CacheArgs, cache};
 use super::norm::frequencies;
-use super::{Arguments, Call, Cx, Grid, Region, Rows, attention_mma, kind_code, launch_ahead, mat_mul_quantize};
+use super::{
+    Arguments, Call, Cx, Grid, Region, Rows, attention_mma, kind_code, launch_ahead, mat_mul_quantize,
+};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;

@@ -40,7 +40,8 @@ impl Shape {
     /// The kernel for an operation on a cache, if there is one whose blocks use at most so many bytes of shared memory.
     pub(super) fn of(cache: &Cache, o: &Attention, most: usize) -> Option<Self> {
         let shape = Self { width: cache.head_dim, formed: o.formed_keys.is_some() };
-        let halves = cache.values().format == KvFormat::F16 && cache.keys().is_none_or(|k| k.format == KvFormat::F16);
+        let halves =
+            cache.values().format == KvFormat::F16 && cache.keys().is_none_or(|k| k.format == KvFormat::F16);
         let turns = o.formed_keys.is_none_or(|k| {
             let apart = k.rope.pairing == Pairing::Adjacent || (k.rope.dims / 2).is_multiple_of(8);
             let few = k.pairs > 0 && k.pairs.is_multiple_of(8) && 8 * k.pairs <= cache.head_dim;

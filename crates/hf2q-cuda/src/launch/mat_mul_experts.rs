@@ -52,11 +52,7 @@ pub(super) struct Choice {
 impl Choice {
     /// The choices of an operation; they are listed before the wave unless that has been done. They are of the experts that
     /// there are, as the plan's check requires: kernels do not look.
-    pub(super) fn prepare(
-        c: &mut Compiler<'_>,
-        o: &ExpertMatMul,
-        float: bool,
-    ) -> Result<Self, BackendError> {
+    pub(super) fn prepare(c: &mut Compiler<'_>, o: &ExpertMatMul, float: bool) -> Result<Self, BackendError> {
         let operand = c.operand(o.experts)?;
         let count = c.recording.weight(o.weight).experts;
         let mut choice = Self { experts: operand.rows, input: o.input, list: 0, count, float };

@@ -12,7 +12,7 @@ use crate::sources::Variant;
 pub(crate) const WIDEST: usize = 8 * 1024;
 
 /// Most operations of the kernel.
-pub(crate) const MOST: usize = 40;
+pub(crate) const MOST: usize = 28;
 
 fn variant() -> Variant {
     Variant::plain("row_program")
@@ -28,34 +28,82 @@ const AHEAD: usize = 4;
 /// Up to so many rows leave a device idle, which then brings weights near.
 const IDLE: usize = 16;
 
-/// Codes of the kernel's operations.
+/// Where the values of one of the kernel's operations come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 enum Code {
     Load,
-    Store,
-    Norm,
-    Add,
-    Scale,
-    ExpertSum,
-    Quantize,
     /// Rows and weights that were asked for are there.
     Wait,
+    Copy,
+    Norm,
+    ExpertSum,
+}
+
+/// What is done with them.
+mod flag {
+    pub(super) const ADD: u32 = 1;
+    pub(super) const SCALE: u32 = 2;
+    pub(super) const STORE: u32 = 4;
+    pub(super) const QUANTIZE: u32 = 8;
+    pub(super) const SAME_FACTOR: u32 = 16;
 }
 
 /// `struct Micro` of the kernel.
 #[derive(Clone, Copy)]
-#[repr(C)]
 struct Micro {
     code: Code,
+    flags: u32,
     to: u32,
     a: u32,
-    b: u32,
+    add: u32,
+    eps: f32,
     rows: Rows,
-    by: u64,
     weights: Rows,
-    value: f32,
-    padding: u32,
+    by: u64,
+    scale_by: u64,
+    scale: f32,
+    out: Rows,
+    codes: u64,
+    groups: u64,
+}
+
+impl Micro {
+    /// The structure as it lies in memory.
+    fn bytes(&self) -> Vec<u8> {
+        let rows = |r: &Rows| {
+            [r.data.to_le_bytes(), (u64::from(r.width) << 32 | u64::from(r.stride)).to_le_bytes()].concat()
+        };
+        let mut bytes = Vec::new();
+        for word in [self.code as u32, self.flags, self.to, self.a, self.add, self.eps.to_bits()] {
+            bytes.extend(word.to_le_bytes());
+        }
+        bytes.extend([rows(&self.rows), rows(&self.weights)].concat());
+        bytes.extend([self.by.to_le_bytes(), self.scale_by.to_le_bytes()].concat());
+        bytes.extend([self.scale.to_bits().to_le_bytes(), 0_u32.to_le_bytes()].concat());
+        bytes.extend(rows(&self.out));
+        bytes.extend([self.codes.to_le_bytes(), self.groups.to_le_bytes()].concat());
+        bytes
+    }
+
+    fn new(code: Code, to: u32, a: u32) -> Self {
+        Self {
+            code,
+            flags: 0,
+            to,
+            a,
+            add: 0,
+            eps: 0.0,
+            rows: NO_ROWS,
+            weights: NO_ROWS,
+            by: 0,
+            scale_by: 0,
+            scale: 1.0,
+            out: NO_ROWS,
+            codes: 0,
+            groups: 0,
+        }
+    }
 }
 
 const NO_ROWS: Rows = Rows { data: 0, stride: 0, width: 0 };
@@ -64,7 +112,7 @@ const NO_ROWS: Rows = Rows { data: 0, stride: 0, width: 0 };
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Args {
-    micros: [Micro; MOST],
+    micros: u64,
     count: u32,
     kind: u32,
     width: u32,
@@ -81,7 +129,7 @@ unsafe impl Arguments for Args {}
 
 struct RowProgram {
     function: Function,
-    args: Box<Args>,
+    args: Args,
     rows: RowKind,
     shared: usize,
     multiprocessors: usize,
@@ -93,7 +141,10 @@ impl Call for RowProgram {
         let count = cx.count(self.rows);
         let more = if count <= IDLE { self.multiprocessors.saturating_sub(count) } else { 0 };
         let grid = Grid { blocks: [count + more, 1, 1], threads, shared: self.shared };
-        let args = Args { blocks: u32::try_from(count).expect("rows are bounded by the limits of a program"), ..*self.args };
+        let args = Args {
+            blocks: u32::try_from(count).expect("rows are bounded by the limits of a program"),
+            ..self.args
+        };
         launch_ahead(cx, self.function, grid, &args)
     }
 }
@@ -105,7 +156,11 @@ pub(crate) fn rows_of(recording: &hf2q_plan::Recording, op: &Op) -> Option<(RowK
         Op::NormAdd(o) => vec![o.out, o.x, o.residual],
         Op::Add(o) => vec![o.out, o.a, o.b],
         Op::Scale(o) => vec![o.out, o.x],
-        Op::ExpertSum(o) if recording.activation(o.x.tensor).is_some_and(|(_, n)| n % 4 == 0) && o.x.offset % 4 == 0 => vec![o.out],
+        Op::ExpertSum(o)
+            if recording.activation(o.x.tensor).is_some_and(|(_, n)| n % 4 == 0) && o.x.offset % 4 == 0 =>
+        {
+            vec![o.out]
+        }
         _ => return None,
     };
     let kind = |view: &View| recording.activation(view.tensor).map(|(kind, _)| kind);
@@ -174,10 +229,21 @@ impl Writer {
         u32::try_from(free).expect("few rows")
     }
 
-    fn push(&mut self, code: Code, (to, a, b): (u32, u32, u32)) -> &mut Micro {
-        let (rows, by, weights) = (NO_ROWS, 0, NO_ROWS);
-        self.micros.push(Micro { code, to, a, b, rows, by, weights, value: 0.0, padding: 0 });
+    fn push(&mut self, micro: Micro) -> &mut Micro {
+        self.micros.push(micro);
         self.micros.last_mut().expect("one has just been added")
+    }
+
+    /// The operation that has just written `view`, if only the next one does something with that. It then writes `to`.
+    fn unfinished(&mut self, (view, to): (View, u32), is_last_use: bool) -> Option<&mut Micro> {
+        let from = self.find(view);
+        let last = self.micros.last_mut().filter(|m| is_last_use && m.to == from)?;
+        let open = !matches!(last.code, Code::Load | Code::Wait);
+        if !open || last.flags & (flag::STORE | flag::QUANTIZE | flag::SCALE) != 0 {
+            return None;
+        }
+        last.to = to;
+        Some(last)
     }
 
     fn norm(
@@ -185,36 +251,44 @@ impl Writer {
         c: &mut Compiler<'_>,
         (to, x): (u32, View),
         (weight, eps): (Option<TensorId>, f32),
-    ) -> Result<(), BackendError> {
+    ) -> Result<&mut Micro, BackendError> {
         let by = weight.map(|id| c.weight(id)).transpose()?.map_or(0, |w| w.data);
         let from = self.find(x);
         let same = self.norm.is_some_and(|(row, of)| row == x && of.to_bits() == eps.to_bits());
         self.norm = Some((x, eps));
-        let micro = self.push(Code::Norm, (to, from, same.into()));
-        (micro.by, micro.value) = (by, eps);
-        Ok(())
+        let micro = self.push(Micro::new(Code::Norm, to, from));
+        (micro.by, micro.eps) = (by, eps);
+        micro.flags = if same { flag::SAME_FACTOR } else { 0 };
+        Ok(micro)
     }
 
-    fn operation(&mut self, c: &mut Compiler<'_>, op: &Op) -> Result<(), BackendError> {
+    /// `later`: operations behind this one.
+    fn operation(&mut self, c: &mut Compiler<'_>, op: &Op, later: &[&NamedOp]) -> Result<(), BackendError> {
         let out = output(op).expect("operations of a run write rows");
         let to = self.take(Some(out));
+        let last_use = |view: View| !later.iter().any(|op| inputs(&op.op).contains(&view));
         match op {
-            Op::RmsNorm(o) => self.norm(c, (to, o.x), (o.weight, o.eps))?,
-            Op::NormAdd(o) => {
+            Op::RmsNorm(o) => {
                 self.norm(c, (to, o.x), (o.weight, o.eps))?;
-                self.push(Code::Add, (to, self.find(o.residual), to));
             }
-            Op::Add(o) => {
-                self.push(Code::Add, (to, self.find(o.a), self.find(o.b)));
+            Op::NormAdd(o) => {
+                let residual = self.find(o.residual);
+                let micro = self.norm(c, (to, o.x), (o.weight, o.eps))?;
+                (micro.flags, micro.add) = (micro.flags | flag::ADD, residual);
             }
+            Op::Add(o) => self.add(to, [o.a, o.b], [last_use(o.a), last_use(o.b)]),
             Op::Scale(o) => {
                 let by = o.by.map(|id| c.weight(id)).transpose()?.map_or(0, |w| w.data);
-                let micro = self.push(Code::Scale, (to, self.find(o.x), 0));
-                (micro.by, micro.value) = (by, o.factor);
+                let from = self.find(o.x);
+                if self.unfinished((o.x, to), last_use(o.x)).is_none() {
+                    self.push(Micro::new(Code::Copy, to, from));
+                }
+                let micro = self.micros.last_mut().expect("there is one");
+                (micro.flags, micro.scale, micro.scale_by) = (micro.flags | flag::SCALE, o.factor, by);
             }
             Op::ExpertSum(o) => {
                 let (rows, weights) = (c.operand(o.x)?.rows, c.operand(o.weights)?.rows);
-                let micro = self.push(Code::ExpertSum, (to, 0, 0));
+                let micro = self.push(Micro::new(Code::ExpertSum, to, 0));
                 (micro.rows, micro.weights) = (rows, weights);
             }
             _ => unreachable!("`rows_of` accepts no other"),
@@ -222,16 +296,32 @@ impl Writer {
         Ok(())
     }
 
+    fn add(&mut self, to: u32, [a, b]: [View; 2], [a_last, b_last]: [bool; 2]) {
+        let [first, second] = [a, b].map(|view| self.find(view));
+        let added = |m: &Micro| m.flags & flag::ADD == 0;
+        for (view, last, other) in [(b, b_last, first), (a, a_last, second)] {
+            if a == b || !self.micros.last().is_some_and(added) {
+                continue;
+            }
+            if let Some(micro) = self.unfinished((view, to), last) {
+                (micro.flags, micro.add) = (micro.flags | flag::ADD, other);
+                return;
+            }
+        }
+        let micro = self.push(Micro::new(Code::Copy, to, second));
+        (micro.flags, micro.add) = (flag::ADD, first);
+    }
+
     fn keep(&mut self, c: &mut Compiler<'_>, view: View, wanted: Wanted) -> Result<(), BackendError> {
-        let from = self.find(view);
+        let micro = self.micros.last_mut().expect("it has just been written");
         if wanted.stored {
-            let rows = c.operand(view)?.rows;
-            self.push(Code::Store, (0, from, 0)).rows = rows;
+            micro.out = c.operand(view)?.rows;
+            micro.flags |= flag::STORE;
         }
         if wanted.quantized {
             let coded = mat_mul_quantize::place(c, view, 1)?.coded;
-            let micro = self.push(Code::Quantize, (0, from, 0));
-            (micro.by, micro.weights.data) = (coded.codes, coded.groups);
+            (micro.codes, micro.groups) = (coded.codes, coded.groups);
+            micro.flags |= flag::QUANTIZE;
         }
         Ok(())
     }
@@ -251,22 +341,22 @@ pub(crate) fn row_program(
     for view in ops.iter().flat_map(|op| inputs(&op.op)) {
         if !written.contains(&view) && !writer.rows.contains(&Some(view)) {
             let (to, from) = (writer.take(Some(view)), c.operand(view)?.rows);
-            writer.push(Code::Load, (to, 0, 0)).rows = from;
+            writer.push(Micro::new(Code::Load, to, 0)).rows = from;
         }
     }
-    writer.push(Code::Wait, (0, 0, 0));
+    writer.push(Micro::new(Code::Wait, 0, 0));
     for (i, op) in ops.iter().enumerate() {
-        writer.operation(c, &op.op)?;
-        let out = written[i];
-        writer.keep(c, out, wanted[i])?;
         let later = &ops[i + 1..];
+        writer.operation(c, &op.op, later)?;
+        writer.keep(c, written[i], wanted[i])?;
         for row in &mut writer.rows {
             let read = |view: &View| later.iter().any(|op| inputs(&op.op).contains(view));
             *row = row.filter(read);
         }
     }
-    let mut args = Args {
-        micros: [Micro { code: Code::Load, to: 0, a: 0, b: 0, rows: NO_ROWS, by: 0, weights: NO_ROWS, value: 0.0, padding: 0 }; MOST],
+    let bytes: Vec<u8> = writer.micros.iter().flat_map(Micro::bytes).collect();
+    let args = Args {
+        micros: c.constant("operations on rows", &bytes)?,
         count: small(writer.micros.len())?,
         kind: kind_code(rows),
         width: small(width)?,
@@ -275,17 +365,16 @@ pub(crate) fn row_program(
         padding: 0,
         ahead: std::array::from_fn(|i| regions.get(i).copied().unwrap_or_default()),
     };
-    args.micros[..writer.micros.len()].copy_from_slice(&writer.micros);
     let weights = writer.micros.iter().filter(|m| m.code == Code::Norm && m.by != 0).count();
     let shared = (writer.rows.len() + weights) * width * size_of::<f32>();
     let function = c.function_with(&variant(), "row_program", shared)?;
     let multiprocessors = c.device.info.multiprocessors as usize;
-    Ok(Box::new(RowProgram { function, args: Box::new(args), rows, shared, multiprocessors }))
+    Ok(Box::new(RowProgram { function, args, rows, shared, multiprocessors }))
 }
 
 /// Whether some operations fit one launch with so many bytes of shared memory: each may load and keep rows beside its own work.
 pub(crate) fn fits(ops: &[&Op], width: usize, shared: usize) -> bool {
-    let micros: usize = 1 + ops.iter().map(|op| 4 + inputs(op).len()).sum::<usize>();
+    let micros: usize = 1 + ops.iter().map(|op| 1 + inputs(op).len()).sum::<usize>();
     let weights = ops.iter().filter(|op| match op {
         Op::RmsNorm(o) => o.weight.is_some(),
         Op::NormAdd(o) => o.weight.is_some(),
