@@ -23,12 +23,13 @@ pub(super) fn print(args: &CompareArgs, setup: &Setup, found: &Comparison) -> Re
         likelihood.tokens,
         setup.context
     ))?;
-    let head =
-        ["cache", "bits", "B/token", "KL mean", "KL p99", "KL max", "top-1", "ppl ratio", "cosine", "in"];
+    // No wider than a terminal of 80 columns.
+    let head = ["cache", "bits", "B/token", "KL mean", "KL p99", "KL max", "top-1", "ppl ratio"];
     let mut table = vec![head.map(str::to_owned).to_vec()];
     let names = names(found)?;
     table.extend(found.candidates.iter().zip(&names).map(|(c, name)| row(c, name)));
     terminal::print_table(&table, 1)?;
+    print_cosines(found, &names)?;
     for c in &found.candidates {
         if c.not_finite > 0 {
             let name = terminal::safe(&c.measured.name);
@@ -59,11 +60,23 @@ fn names(found: &Comparison) -> Result<Vec<String>> {
     Ok((1..=names.len()).map(|i| format!("B{i}")).collect())
 }
 
+/// Where attention differs most.
+fn print_cosines(found: &Comparison, names: &[String]) -> Result<()> {
+    let mut table = vec![["cache", "cosine", "in"].map(str::to_owned).to_vec()];
+    for (c, name) in found.candidates.iter().zip(names) {
+        if let Some(l) = c.least_cosine() {
+            let layer = l.op.split('.').next().unwrap_or(&l.op).to_owned();
+            table.push(vec![name.clone(), format!("{:.6}", l.mean), layer]);
+        }
+    }
+    if table.len() > 1 {
+        terminal::print_line("")?;
+        terminal::print_table(&table, 1)?;
+    }
+    Ok(())
+}
+
 fn row(c: &Compared, name: &str) -> Vec<String> {
-    let (cosine, layer) = match c.least_cosine() {
-        Some(l) => (format!("{:.6}", l.mean), l.op.split('.').next().unwrap_or(&l.op).to_owned()),
-        None => ("-".to_owned(), "-".to_owned()),
-    };
     vec![
         name.to_owned(),
         c.measured.cache.bits(),
@@ -73,8 +86,6 @@ fn row(c: &Compared, name: &str) -> Vec<String> {
         divergence(c.kl.max),
         format!("{:.2} %", 100.0 * c.same_top),
         format!("{:.4}", c.ratio),
-        cosine,
-        layer,
     ]
 }
 

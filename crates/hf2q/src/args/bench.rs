@@ -1,0 +1,37 @@
+//! What `hf2q bench` takes.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{EngineArgs, MOST, TimedArgs, number};
+
+/// Sequences at once; each takes memory for a context.
+const MOST_SEQUENCES: u64 = 1024;
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    pub(crate) timed: TimedArgs,
+    /// Tokens to decode
+    #[arg(short = 'n', long, default_value_t = 128, value_parser = number(0..=MOST))]
+    pub(crate) decode: usize,
+    /// Repetitions
+    #[arg(short, long, default_value_t = 5, value_parser = number(1..=MOST))]
+    pub(crate) repetitions: usize,
+    /// Decode so many sequences at once; tokens of all of them count
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number(1..=MOST_SEQUENCES))]
+    pub(crate) sequences: usize,
+    /// Run this llama-bench in turn with hf2q, on the same file with the same threads, and print the ratios
+    #[arg(long, value_name = "LLAMA_BENCH", conflicts_with_all = ["synthetic", "sequences", "skip"])]
+    pub(crate) against: Option<PathBuf>,
+    /// Leave out the operations with these names (see `hf2q plan`; `*` is any characters, `?` one), to see what they cost:
+    /// the model's numbers are wrong then, the time is what counts; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) skip: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) engine: EngineArgs,
+}
