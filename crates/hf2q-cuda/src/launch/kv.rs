@@ -113,18 +113,15 @@ fn vectors(c: &mut Compiler<'_>, vector: KvVector) -> Result<Vectors, BackendErr
 
 /// Why a cache cannot be stored, if it cannot.
 fn refused(cache: &Cache) -> Option<String> {
-    let (head_dim, values) = (cache.head_dim, cache.values());
+    let head_dim = cache.head_dim;
     if head_dim == 0 || head_dim > WIDEST {
         return Some(format!("heads of {head_dim}, accepted are 1 to {WIDEST}"));
     }
-    // Components of such vectors are stored in another order than their own.
-    let (found, usual) = (values.block(), values.format.block(head_dim));
-    (found != usual).then(|| {
-        let [found, usual] = [found, usual].map(Option::unwrap_or_default);
+    cache.cut().map(|_| {
         format!(
-            "keys are formed of values in {} in blocks of {found}, accepted are {usual}: choose another format, for \
-             example q8_0, or different ones for keys and values",
-            values.format.name()
+            "keys are formed of values in {}, whose components are then stored in another order than their own: choose \
+             another format, for example q8_0, or different ones for keys and values",
+            cache.values().format.name()
         )
     })
 }
