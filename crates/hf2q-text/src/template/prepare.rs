@@ -1,5 +1,7 @@
 //! Messages as clients send them, brought into the form that a template expects.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value as Json, json};
 
 use super::{ChatRequest, ChatTemplate};
@@ -40,13 +42,30 @@ impl ChatTemplate {
     ///
     /// * content as one text where the template reads no lists of parts, and the other way round;
     /// * content that is absent or null as `""`; beside tool calls absent if the template shows them only then;
+    /// * the name of the function in a tool's result, found by the call's id where the client leaves it out;
     /// * arguments of tool calls, which clients send as JSON text, as the object that they spell, unless the template
     ///   wants the text.
     ///
     /// Anything else stays as it is.
     pub fn prepare(&self, messages: &[Json]) -> Vec<Json> {
         let habits = *self.habits.get_or_init(|| self.probe());
-        messages.iter().map(|m| prepare(m, habits)).collect()
+        let mut names: HashMap<&str, &Json> = HashMap::new();
+        let prepared = messages.iter().map(|message| {
+            for call in message.get("tool_calls").and_then(Json::as_array).into_iter().flatten() {
+                if let (Some(id), Some(name)) = (call["id"].as_str(), call["function"].get("name")) {
+                    names.insert(id, name);
+                }
+            }
+            let mut prepared = prepare(message, habits);
+            let id = message.get("tool_call_id").and_then(Json::as_str);
+            if let Some(name) = id.and_then(|id| names.get(id))
+                && message.get("name").is_none_or(Json::is_null)
+            {
+                prepared["name"] = (*name).clone();
+            }
+            prepared
+        });
+        prepared.collect()
     }
 
     fn probe(&self) -> Habits {
