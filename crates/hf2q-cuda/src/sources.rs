@@ -30,7 +30,9 @@ const FILES: &[(&str, &str)] = &[
 /// What kernels include.
 pub const HEADERS: &[(&str, &str)] = &[
     ("attention.cuh", include_str!("../kernels/attention.cuh")),
+    ("attention_load.cuh", include_str!("../kernels/attention_load.cuh")),
     ("attention_mma.cuh", include_str!("../kernels/attention_mma.cuh")),
+    ("attention_scores.cuh", include_str!("../kernels/attention_scores.cuh")),
     ("common.cuh", include_str!("../kernels/common.cuh")),
     ("kv_store.cuh", include_str!("../kernels/kv_store.cuh")),
     ("norm.cuh", include_str!("../kernels/norm.cuh")),
