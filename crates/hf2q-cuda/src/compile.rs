@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use hf2q_gguf::{Bytes, TensorType};
 use hf2q_plan::{
-    Arena, BackendError, Limits, NamedOp, Op, Plan, ProgramMemory, Recording, RopeParams, RowKind, TensorId, View,
+    Arena, BackendError, Limits, NamedOp, Op, Plan, ProgramMemory, Recording, RopeParams, RowKind, TensorId,
+    View,
 };
 
 use crate::backend::{Loading, NAME, OnLoading};
@@ -225,7 +226,8 @@ impl<'a> Compiler<'a> {
             return Err(BackendError::Failed { backend: NAME, why });
         }
         let waves = fuse::waves(plan, &fuse::parts(plan, device.info.shared()));
-        let arena = Plan { recording: recording.clone(), waves }.arena(limits.max_rows, limits.max_logit_rows);
+        let arena =
+            Plan { recording: recording.clone(), waves }.arena(limits.max_rows, limits.max_logit_rows);
         if arena.offsets[recording.logits.tensor.index()].is_none() {
             let why = "no operation writes the logits".to_owned();
             return Err(BackendError::Failed { backend: NAME, why });
@@ -435,7 +437,8 @@ impl Compiler<'_> {
         let w = self.recording.weight(id).clone();
         let bytes = self.bytes(id)?;
         let name = self.recording.tensors[id.index()].name.clone();
-        let (data, is_there) = self.shared(&name, (&bytes, Form::Raw), bytes.len().saturating_add(PADDING))?;
+        let (data, is_there) =
+            self.shared(&name, (&bytes, Form::Raw), bytes.len().saturating_add(PADDING))?;
         if !is_there && let Some((key, own)) = self.own.pop() {
             self.copy_weight(&own.buffer, &bytes)?;
             self.own.push((key, own));

@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn bundles_are_read_as_far_as_they_are_whole() {
-        let cubins: [(&str, &[u8]); 3] = [("a.sm_80.1", b"one"), ("b.sm_80.2", b""), ("c.sm_90a.3", b"three")];
+        let cubins: [(&str, &[u8]); 3] =
+            [("a.sm_80.1", b"one"), ("b.sm_80.2", b""), ("c.sm_90a.3", b"three")];
         let bundle = bundle(cubins);
         assert_eq!(unbundle(&bundle).collect::<Vec<_>>(), cubins);
         for len in 0..bundle.len() {

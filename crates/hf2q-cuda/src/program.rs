@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hf2q_plan::{
-    BackendError, GroupId, Limits, Observer, PAGE, Plan, Program, ProgramMemory, RowKind, SlotMove, Step, StepError,
-    TensorId, TensorKind, Tensors,
+    BackendError, GroupId, Limits, Observer, PAGE, Plan, Program, ProgramMemory, RowKind, SlotMove, Step,
+    StepError, TensorId, TensorKind, Tensors,
 };
 
 use crate::backend::NAME;

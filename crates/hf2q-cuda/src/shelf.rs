@@ -63,7 +63,8 @@ impl Shelf {
 
     /// Of some weights the bytes that are on the device.
     pub(crate) fn held(&self, weights: &[Bytes]) -> usize {
-        let is_held = |w: &&Bytes| [Form::Raw, Form::Packed].iter().any(|&f| self.find(&Key::new(w, f)).is_some());
+        let is_held =
+            |w: &&Bytes| [Form::Raw, Form::Packed].iter().any(|&f| self.find(&Key::new(w, f)).is_some());
         weights.iter().filter(is_held).map(|w| w.len()).sum()
     }
 }
