@@ -87,6 +87,8 @@ struct Times {
     start: Vec<Duration>,
     mask: Vec<Duration>,
     push: Vec<Duration>,
+    /// Mask and push of a token of an instance.
+    text: Vec<Duration>,
 }
 
 impl Times {
@@ -96,6 +98,7 @@ impl Times {
             ("start", &mut self.start),
             ("mask", &mut self.mask),
             ("push", &mut self.push),
+            ("token of a text", &mut self.text),
         ];
         let lines = lists.into_iter().map(|(name, times)| {
             times.sort_unstable();
@@ -144,18 +147,20 @@ fn answer(
     let accepted: Vec<bool> = instances
         .map(|instance| {
             let mut constraint = grammars.constraint(&spec);
-            constraint.as_mut().is_ok_and(|c| accepts(tokenizer, &mut **c, &instance.to_string()))
+            constraint.as_mut().is_ok_and(|c| accepts(tokenizer, &mut **c, &instance.to_string(), times))
         })
         .collect();
     json!({ "answers": answers, "accepted": accepted })
 }
 
-fn accepts(tokenizer: &Tokenizer, constraint: &mut dyn Constraint, text: &str) -> bool {
+fn accepts(tokenizer: &Tokenizer, constraint: &mut dyn Constraint, text: &str, times: &mut Times) -> bool {
     for id in tokenizer.encode(text, Specials::AsText) {
+        let started = Instant::now();
         let allowed = constraint.allowed().is_ok_and(|set| set.is_none_or(|s| s.contains(id)));
         if constraint.is_finished() || !allowed || constraint.push(id).is_err() {
             return false;
         }
+        times.text.push(started.elapsed());
     }
     let ends = |set: &hf2q_engine::TokenSet| tokenizer.stop_ids().iter().any(|id| set.contains(*id));
     constraint.is_finished() || constraint.allowed().is_ok_and(|set| set.is_none_or(ends))
