@@ -93,18 +93,17 @@ impl Operands<'_> {
             let group = column / GROUP * GROUP;
             let j = (column - group) / LANES;
             let vectors = ((end - column) / LANES).min(GROUP / LANES - j);
-            let at = At { group, j };
             if S::WIDE && vectors == 4 && self.rows == 8 {
                 // Half as many columns at a time: what is read serves all rows.
-                for j in [0, 2] {
-                    self.tile::<S, E, SPLIT, 8, 2>(s, 0, At { group, j });
-                }
+                self.tile::<S, E, SPLIT, 8, 2>(s, 0, At { group, j: 0 });
+                self.tile::<S, E, SPLIT, 8, 2>(s, 0, At { group, j: 2 });
                 column += GROUP;
             } else if S::WIDE && vectors == 4 {
-                self.rows::<S, E, SPLIT, 4>(s, at);
+                // Codes are unpacked by shifts that the compiler knows.
+                self.rows::<S, E, SPLIT, 4>(s, At { group, j: 0 });
                 column += GROUP;
             } else {
-                self.rows::<S, E, SPLIT, 1>(s, at);
+                self.rows::<S, E, SPLIT, 1>(s, At { group, j });
                 column += LANES;
             }
         }
