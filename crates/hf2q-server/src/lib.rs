@@ -27,6 +27,8 @@ mod routes;
 mod server;
 mod settings;
 mod tap;
+#[cfg(test)]
+mod tests;
 mod tokens;
 
 pub use error::ServerError;

@@ -132,12 +132,12 @@ struct Change {
 
 impl Answer {
     fn add(&mut self, delta: Delta) -> Change {
-        let fits = match (self.items.last(), &delta) {
-            (Some(Item::Thought { .. }), Delta::Reasoning(_)) => true,
-            (Some(Item::Message { .. }), Delta::Content(_)) => true,
-            (Some(Item::Call { .. }), Delta::Arguments { .. }) => true,
-            _ => false,
-        };
+        let fits = matches!(
+            (self.items.last(), &delta),
+            (Some(Item::Thought { .. }), Delta::Reasoning(_))
+                | (Some(Item::Message { .. }), Delta::Content(_))
+                | (Some(Item::Call { .. }), Delta::Arguments { .. })
+        );
         let ended = if fits { None } else { self.items.len().checked_sub(1) };
         let mut added = Vec::new();
         if !fits {
@@ -261,7 +261,12 @@ impl Writer {
                 }
             }
         }
-        if let Some(failure) = Failure::of(&last) {
+        self.close(&last, tokens).await
+    }
+
+    /// What follows the last delta.
+    async fn close(&mut self, last: &End, tokens: Tokens) -> Result<(), Gone> {
+        if let Some(failure) = Failure::of(last) {
             let error = self.call.failed(failure);
             let mut response = self.head.response("failed", self.answer.json("incomplete"));
             response["error"] = json!({ "code": "server_error", "message": error.message });
@@ -271,7 +276,7 @@ impl Writer {
             self.ended(i, if matches!(last, End::Length) { "incomplete" } else { "completed" }).await?;
         }
         self.call.count(tokens);
-        let response = finished(&self.head, &self.answer, &last, tokens);
+        let response = finished(&self.head, &self.answer, last, tokens);
         let name = if matches!(last, End::Length) { "response.incomplete" } else { "response.completed" };
         self.send(name, json!({ "response": response })).await
     }
