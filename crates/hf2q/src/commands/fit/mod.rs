@@ -69,11 +69,11 @@ pub(crate) fn run(args: &FitArgs) -> Result<()> {
         }
     };
     question.memory = args.memory.or(free).context("how much memory is free? --memory says it")?;
-    let mut candidates = Vec::new();
+    let (mut candidates, mut left_out) = (Vec::new(), Vec::new());
     for kv in formats {
         let candidate = match question.candidate(backend, &model, kv) {
             Err(error) if args.kv.is_empty() && is_unsupported(&error) => {
-                terminal::note(&format!("note: {kv} is left out: {error:#}"));
+                left_out.push((kv.to_string(), error));
                 continue;
             }
             found => found?,
@@ -83,6 +83,10 @@ pub(crate) fn run(args: &FitArgs) -> Result<()> {
         if !args.kv.is_empty() || candidates.last().is_none_or(smaller) {
             candidates.push(candidate);
         }
+    }
+    if let Some((_, why)) = left_out.first() {
+        let names: Vec<&str> = left_out.iter().map(|(name, _)| name.as_str()).collect();
+        terminal::note(&format!("note: {} left out: {why:#}", names.join(", ")));
     }
     match args.json {
         true => output::json(&question, &candidates)?,
