@@ -107,6 +107,9 @@ pub(crate) trait Call: Send + Sync {
 
     /// Runs some of its units.
     fn run(&self, cx: &Context<'_>, units: Range<usize>, scratch: &mut Scratch);
+
+    /// Asks for the weights that some of its units read first, before what they work on is there.
+    fn ahead(&self, _step: &StepData, _units: Range<usize>) {}
 }
 
 /// A call whose code is compiled for every instruction set.
@@ -116,6 +119,9 @@ pub(crate) trait VectorCall: Send + Sync {
 
     /// See [`Call::run`]; implementations are `#[inline(always)]`.
     fn run<S: Simd>(&self, s: S, cx: &Context<'_>, units: Range<usize>, scratch: &mut Scratch);
+
+    /// See [`Call::ahead`].
+    fn ahead(&self, _step: &StepData, _units: Range<usize>) {}
 }
 
 /// A call with the part of it to run.
@@ -142,5 +148,9 @@ impl<C: VectorCall> Call for C {
 
     fn run(&self, cx: &Context<'_>, units: Range<usize>, scratch: &mut Scratch) {
         dispatch(cx.isa, Part { call: self, cx, units, scratch });
+    }
+
+    fn ahead(&self, step: &StepData, units: Range<usize>) {
+        VectorCall::ahead(self, step, units);
     }
 }

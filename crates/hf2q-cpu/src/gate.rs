@@ -1,4 +1,4 @@
-//! Waiting: briefly by spinning, then by yielding, then asleep.
+//! Waiting: briefly by spinning, then asleep.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -6,17 +6,16 @@ use std::sync::{Condvar, Mutex, PoisonError};
 /// How long a waiter stays awake.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// Looks with a pause in between: some ten microseconds.
+    /// Looks with a pause in between: some hundred microseconds, more than a step's parts that one thread does and what
+    /// happens between two steps usually take, less than anybody notices.
     spins: u32,
-    /// Looks with the processor offered to others in between.
-    yields: u32,
 }
 
 impl Patience {
     /// With more threads than processors a spinning thread keeps the one it waits for from running.
     pub(crate) fn for_threads(threads: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { spins: if threads > processors { 0 } else { 400 }, yields: 100 }
+        Self { spins: if threads > processors { 0 } else { 4000 } }
     }
 }
 
@@ -46,12 +45,12 @@ impl Gate {
 
     /// Returns the counter once it is no longer `seen`.
     pub(crate) fn wait(&self, seen: usize, patience: Patience) -> usize {
-        for i in 0..patience.spins + patience.yields {
+        for _ in 0..patience.spins {
             let value = self.value.load(Ordering::Acquire);
             if value != seen {
                 return value;
             }
-            if i < patience.spins { std::hint::spin_loop() } else { std::thread::yield_now() }
+            std::hint::spin_loop();
         }
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
@@ -90,11 +89,17 @@ impl Barrier {
 
     /// Returns when all threads have called it, and what they did before is visible.
     pub(crate) fn wait(&self) -> Result<(), Broken> {
+        self.wait_for(|| ())
+    }
+
+    /// [`Barrier::wait`] with work for one thread: who comes last does it, while the others wait anyway.
+    pub(crate) fn wait_for(&self, work: impl FnOnce()) -> Result<(), Broken> {
         // In this order: a break that comes after the look at the flag changes the value that was seen.
         let seen = self.gate.value();
         self.check()?;
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Relaxed);
+            work();
             self.gate.advance();
         } else {
             self.gate.wait(seen, self.patience);

@@ -7,9 +7,11 @@
 //! cut into steps, on the number of threads, or on the instruction set (all have sixteen lanes, fused multiply-add and
 //! the same trees of additions).
 
+mod ahead;
 mod backend;
 mod cache;
 mod call;
+mod claims;
 mod compile;
 mod gate;
 pub mod isa;
@@ -22,7 +24,9 @@ mod roofline;
 mod schedule;
 mod simd;
 mod step;
+mod topology;
 mod validate;
 
 pub use backend::{CpuBackend, CpuOptions};
 pub use isa::Isa;
+pub use topology::default_threads;

@@ -18,7 +18,7 @@ use crate::isa::Isa;
 use crate::kernels::quant_mat_mul::QuantRows;
 use crate::memory::{Memory, Place, Rows};
 use crate::pool::{Job, Pool};
-use crate::schedule::{Policy, Schedule, Stages};
+use crate::schedule::{Policy, Schedule, Stages, Task};
 use crate::step::StepData;
 
 /// The step that runs, and which of its stages.
@@ -53,20 +53,84 @@ impl Job for Shared {
         // SAFETY: `validate` has checked the plan's waves, which phases follow, and `run` has checked the step; threads
         // claim different units of a stage and meet at the barrier before the next one.
         let cx = unsafe { Context::new(parts, &current.data, self.isa) };
-        let timed = current.timed && thread == 0;
-        let mut stamps = timed.then(|| self.stamps.lock().unwrap_or_else(PoisonError::into_inner));
-        for i in current.stages.clone() {
-            if let Some(stamps) = &mut stamps {
-                stamps.push(Instant::now());
+        let part = Part { shared: self, current: &current, cx, scratch: &mut scratch, thread };
+        if current.timed { part.run_timed(barrier) } else { part.run(barrier) }
+    }
+}
+
+/// One thread's part in a job.
+struct Part<'a> {
+    shared: &'a Shared,
+    current: &'a Current,
+    cx: Context<'a>,
+    scratch: &'a mut Scratch,
+    thread: usize,
+}
+
+impl Part<'_> {
+    /// Threads meet behind stages that all of them work on. What one thread does in between is done by the last one to
+    /// come; the end of the job is the last meeting.
+    fn run(mut self, barrier: &Barrier) -> Result<(), Broken> {
+        let Range { start, end } = self.current.stages;
+        let schedule = &self.current.schedule;
+        let first = schedule.alone(start, end);
+        let mut next = first.end;
+        if self.thread == 0 {
+            self.alone(first.clone());
+        }
+        if !first.is_empty() && next < end {
+            barrier.wait()?;
+        }
+        while next < end {
+            self.together(next);
+            let small = schedule.alone(next + 1, end);
+            next = small.end;
+            if next < end {
+                self.ahead(next);
             }
-            let run = |task: crate::schedule::Task| self.calls[task.call].run(&cx, task.units, &mut scratch);
-            current.schedule.work_off(&current.schedule.stages[i], thread, run);
-            // The end of the job is the last barrier.
-            if i + 1 < current.stages.end && !current.schedule.goes_on_alone(i) {
+            if small.start < end {
+                barrier.wait_for(|| self.alone(small))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stage by stage, with the caller's thread looking at the clock.
+    fn run_timed(mut self, barrier: &Barrier) -> Result<(), Broken> {
+        let stages = &self.current.schedule.stages[..self.current.stages.end];
+        for stage in self.current.stages.clone() {
+            if self.thread == 0 {
+                self.shared.stamps.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
+            }
+            match stages[stage].alone {
+                true if self.thread == 0 => self.alone(stage..stage + 1),
+                true => (),
+                false => self.together(stage),
+            }
+            // Between two stages of the caller's thread nobody has to wait.
+            if stages.get(stage + 1).is_some_and(|next| !(stages[stage].alone && next.alone)) {
                 barrier.wait()?;
             }
         }
         Ok(())
+    }
+
+    fn alone(&mut self, stages: Range<usize>) {
+        let Self { shared, current, cx, scratch, .. } = self;
+        current.schedule.work_alone(stages, |task| shared.calls[task.call].run(cx, task.units, scratch));
+    }
+
+    /// Asks for what the thread will read first in a stage.
+    fn ahead(&self, stage: usize) {
+        if let Some(task) = self.current.schedule.first(stage, self.thread) {
+            self.shared.calls[task.call].ahead(&self.current.data, task.units);
+        }
+    }
+
+    fn together(&mut self, stage: usize) {
+        let Self { shared, current, cx, scratch, thread } = self;
+        let run = |task: Task| shared.calls[task.call].run(cx, task.units, scratch);
+        current.schedule.work_off(stage, *thread, run);
     }
 }
 

@@ -1,9 +1,9 @@
 //! How a step's work is cut into tasks.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::call::{Call, Work};
+use crate::claims::Claims;
 use crate::compile::Phase;
 use crate::step::StepData;
 
@@ -11,10 +11,10 @@ use crate::step::StepData;
 const ALONE: f32 = 4_000.0;
 
 /// Nanoseconds of a task: not so short that claiming it counts, not so long that threads wait for the last one.
-const TASK: Range<f32> = 4_000.0..100_000.0;
+const TASK: Range<f32> = 2_000.0..100_000.0;
 
-/// Tasks that each thread gets of a phase, if they do not become too short.
-const SHARES: f32 = 8.0;
+/// Tasks for each thread in a phase, if they do not become too short.
+const SHARES: f32 = 16.0;
 
 /// Part of a stage: one call.
 #[derive(Debug)]
@@ -30,10 +30,8 @@ struct Piece {
 #[derive(Debug)]
 pub(crate) struct Stage {
     pieces: Range<usize>,
-    /// Run by thread 0 alone, piece by piece.
-    alone: bool,
-    /// The next task to be claimed.
-    next: AtomicUsize,
+    /// Run by one thread, piece by piece.
+    pub(crate) alone: bool,
     pub(crate) wave: usize,
 }
 
@@ -49,6 +47,10 @@ pub(crate) struct Task {
 pub(crate) struct Schedule {
     pieces: Vec<Piece>,
     pub(crate) stages: Vec<Stage>,
+    /// Of each stage.
+    claims: Claims,
+    /// Those of a phase, while a schedule is made.
+    works: Vec<(usize, Work)>,
 }
 
 /// How a schedule is made.
@@ -79,9 +81,12 @@ impl Schedule {
     ) {
         self.pieces.clear();
         self.stages.clear();
+        self.claims.clear(policy.threads);
+        let mut works = std::mem::take(&mut self.works);
         for phase in phases {
-            let works = phase.calls.iter().map(|&call| (call, calls[call].work(step)));
-            let works: Vec<_> = works.filter(|(_, work)| work.units > 0).collect();
+            let all = phase.calls.iter().map(|&call| (call, calls[call].work(step)));
+            works.clear();
+            works.extend(all.filter(|(_, work)| work.units > 0));
             // Observers see every wave; what completes one may have nothing to do.
             if works.is_empty() && self.stages.last().is_some_and(|last| last.wave == phase.wave) {
                 continue;
@@ -91,6 +96,7 @@ impl Schedule {
                 Stages::Joined | Stages::ByWave => self.stage(&works, phase.wave, policy),
             }
         }
+        self.works = works;
     }
 
     /// The call of a stage that has one only.
@@ -98,9 +104,10 @@ impl Schedule {
         self.pieces[self.stages[stage].pieces.start].call
     }
 
-    /// Whether threads need not meet between a stage and the next one: one thread runs both.
-    pub(crate) fn goes_on_alone(&self, stage: usize) -> bool {
-        self.stages[stage].alone && self.stages.get(stage + 1).is_some_and(|next| next.alone)
+    /// The stages from `first` on, up to `end`, that one thread runs.
+    pub(crate) fn alone(&self, first: usize, end: usize) -> Range<usize> {
+        let others = self.stages[first..end].iter().position(|stage| !stage.alone);
+        first..others.map_or(end, |n| first + n)
     }
 
     fn stage(&mut self, works: &[(usize, Work)], wave: usize, policy: Policy) {
@@ -124,33 +131,46 @@ impl Schedule {
             Some(last) => last.pieces.end = self.pieces.len(),
             None => {
                 let pieces = first..self.pieces.len();
-                self.stages.push(Stage { pieces, alone, next: AtomicUsize::new(0), wave });
+                self.stages.push(Stage { pieces, alone, wave });
+                self.claims.add(if alone { 0 } else { tasks });
             }
         }
     }
 
-    /// Calls `run` with every task of a stage that falls to a thread.
-    pub(crate) fn work_off(&self, stage: &Stage, thread: usize, mut run: impl FnMut(Task)) {
-        let pieces = &self.pieces[stage.pieces.clone()];
-        if stage.alone {
-            for piece in pieces.iter().filter(|_| thread == 0) {
+    /// Calls `run` with all work of some stages.
+    pub(crate) fn work_alone(&self, stages: Range<usize>, mut run: impl FnMut(Task)) {
+        for stage in &self.stages[stages] {
+            for piece in &self.pieces[stage.pieces.clone()] {
                 run(Task { call: piece.call, units: 0..piece.units });
             }
-            return;
         }
-        loop {
-            let mut task = stage.next.fetch_add(1, Ordering::Relaxed);
-            let mut found = None;
-            for piece in pieces {
-                if task < piece.tasks {
-                    found = Some(piece);
-                    break;
-                }
-                task -= piece.tasks;
+    }
+
+    /// Calls `run` with the tasks of a stage that fall to a thread.
+    pub(crate) fn work_off(&self, stage: usize, thread: usize, mut run: impl FnMut(Task)) {
+        while let Some(tasks) = self.claims.next(stage, thread) {
+            self.claimed(&self.stages[stage], tasks, &mut run);
+        }
+    }
+
+    /// The first work of a stage that falls to a thread.
+    pub(crate) fn first(&self, stage: usize, thread: usize) -> Option<Task> {
+        let (mut first, mut tasks) = (None, self.claims.own(stage, thread));
+        tasks.end = tasks.end.min(tasks.start + 1);
+        self.claimed(&self.stages[stage], tasks, &mut |task| first = Some(task));
+        first
+    }
+
+    /// Neighbouring tasks of a stage; those of one piece go together.
+    fn claimed(&self, stage: &Stage, tasks: Range<usize>, run: &mut impl FnMut(Task)) {
+        let mut before = 0;
+        for piece in &self.pieces[stage.pieces.clone()] {
+            let own = tasks.start.max(before)..tasks.end.min(before + piece.tasks);
+            if !own.is_empty() {
+                let unit = |task: usize| ((task - before) * piece.grain).min(piece.units);
+                run(Task { call: piece.call, units: unit(own.start)..unit(own.end) });
             }
-            let Some(piece) = found else { return };
-            let start = task * piece.grain;
-            run(Task { call: piece.call, units: start..(start + piece.grain).min(piece.units) });
+            before += piece.tasks;
         }
     }
 }
@@ -186,9 +206,12 @@ mod tests {
         for (threads, stages) in (1..5).flat_map(|n| [(n, Stages::Joined), (n, Stages::ByCall)]) {
             let schedule = build(&works, threads, stages);
             let mut seen: Vec<Vec<usize>> = works.iter().map(|w| vec![0; w.0]).collect();
-            for stage in &schedule.stages {
-                for thread in 0..threads {
-                    schedule.work_off(stage, thread, |t| t.units.for_each(|u| seen[t.call][u] += 1));
+            let mut count = |t: Task| t.units.for_each(|u| seen[t.call][u] += 1);
+            for (i, stage) in schedule.stages.iter().enumerate() {
+                if stage.alone {
+                    schedule.work_alone(i..i + 1, &mut count);
+                } else {
+                    (0..threads).for_each(|thread| schedule.work_off(i, thread, &mut count));
                 }
             }
             assert!(seen.iter().flatten().all(|&n| n == 1), "{threads} threads: {seen:?}");
@@ -203,9 +226,21 @@ mod tests {
         let timed = build(&works, 2, Stages::ByCall);
         assert_eq!(alone(&timed), [true, true, false, true]);
         assert_eq!((0..4).map(|stage| timed.call(stage)).collect::<Vec<_>>(), [0, 1, 2, 3]);
-        assert_eq!(
-            (0..4).map(|stage| timed.goes_on_alone(stage)).collect::<Vec<_>>(),
-            [true, false, false, false]
-        );
+        assert_eq!([0, 2, 3].map(|stage| timed.alone(stage, 4)), [0..2, 2..2, 3..4]);
+    }
+
+    #[test]
+    fn claims_cross_pieces() {
+        let pieces = vec![
+            Piece { call: 0, units: 10, grain: 2, tasks: 5 },
+            Piece { call: 1, units: 5, grain: 2, tasks: 3 },
+        ];
+        let stages = vec![Stage { pieces: 0..2, alone: false, wave: 0 }];
+        let mut schedule = Schedule { pieces, stages, ..Schedule::default() };
+        schedule.claims.clear(1);
+        schedule.claims.add(8);
+        let mut tasks = Vec::new();
+        schedule.work_off(0, 0, |t| tasks.push((t.call, t.units)));
+        assert_eq!(tasks, [(0, 0..8), (0, 8..10), (1, 0..2), (1, 2..4), (1, 4..5)]);
     }
 }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use hf2q_gguf::{Bytes, TensorType};
 
 use super::picks::{ExpertShape, GroupTable, Picks};
+use crate::ahead::ask_for;
 use crate::call::{Context, Operand, Scratch, VectorCall, Work};
 use crate::memory::Rows;
 use crate::simd::{Kernel, LANES, Simd};
@@ -72,6 +73,12 @@ impl VectorCall for FloatMatMul {
             let column = unit % per_block * COLUMNS;
             s.outline(Multiply { block, weight: &self.weight, matrix: 0, column });
         }
+    }
+
+    fn ahead(&self, _step: &StepData, units: Range<usize>) {
+        let Matrix { bytes, n_out, .. } = &self.weight;
+        let first = units.start % n_out.div_ceil(COLUMNS) * COLUMNS;
+        ask_for(&bytes[bytes.len() / n_out * first..]);
     }
 }
 

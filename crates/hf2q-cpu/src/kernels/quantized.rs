@@ -7,6 +7,7 @@ use hf2q_plan::ExpertInput;
 use super::float_mat_mul::Matrix;
 use super::picks::{ExpertShape, GroupTable};
 use super::quant_mat_mul::{OutputRows, PANEL, Picked, QuantMatMul, quantize_row};
+use crate::ahead::ask_for;
 use crate::call::{Call, Context, Operand, Scratch, Work};
 use crate::step::StepData;
 
@@ -95,6 +96,12 @@ impl Call for QuantizedMatMul {
         let input = Picked { x: &cx.quantized[self.from], rows: list };
         let product = QuantMatMul::new(cx.isa, *ty, bytes, (*n_out, *n_in));
         product.run(input, columns, &target, &mut scratch.quantized);
+    }
+
+    fn ahead(&self, step: &StepData, units: Range<usize>) {
+        let Matrix { bytes, n_out, .. } = &self.weight;
+        let first = units.start * unit_columns(*n_out, step.count(self.x.rows), self.threads);
+        ask_for(&bytes[bytes.len() / n_out * first..]);
     }
 }
 

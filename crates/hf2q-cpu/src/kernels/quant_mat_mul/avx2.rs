@@ -17,12 +17,12 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn load16(self, panel: &Panel<'_>, at: usize) -> [__m256i; 4] {
-        let base = panel.checked(8, at).as_ptr();
+        let base = panel.checked(8, at, 16).as_ptr();
         let stride = panel.stride();
         // SAFETY: `checked` says that 16 bytes at `at` of each of 8 rows lie inside the panel; the token proves
         // the instructions.
         unsafe {
-            let row = |r: usize| _mm_loadu_si128(base.add(r * stride + at).cast());
+            let row = |r: usize| _mm_loadu_si128(base.add(r * stride).cast());
             let pair = |r: usize| _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(r)), row(r + 4));
             let (a, b, c, d) = (pair(0), pair(1), pair(2), pair(3));
             let (ab0, ab1) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
@@ -34,6 +34,24 @@ impl Simd for Avx2 {
                 _mm256_unpackhi_epi64(ab1, cd1),
             ]
         }
+    }
+
+    #[inline(always)]
+    fn load4(self, panel: &Panel<'_>, at: usize) -> __m256i {
+        let base = panel.checked(8, at, 4).as_ptr();
+        // SAFETY: `checked` says that 4 bytes of each of 8 rows lie inside the panel, whose size fits the offsets; the
+        // token proves the instructions.
+        unsafe {
+            let rows = _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0);
+            let offsets = _mm256_mullo_epi32(rows, _mm256_set1_epi32(panel.stride() as i32));
+            _mm256_i32gather_epi32::<1>(base.cast(), offsets)
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        // SAFETY: a hint, which faults at no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
 
     #[inline(always)]

@@ -29,17 +29,20 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn load16(self, panel: &Panel<'_>, at: usize) -> [__m512i; 4] {
-        let base = panel.checked(16, at).as_ptr();
+        let base = panel.checked(16, at, 16).as_ptr();
         let stride = panel.stride();
         // SAFETY: `checked` says that 16 bytes at `at` of each of 16 rows lie inside the panel; the token proves
         // the instructions.
         unsafe {
-            let row = |r: usize| _mm_loadu_si128(base.add(r * stride + at).cast());
+            let four = base.add(4 * stride);
+            let eight = four.add(4 * stride);
+            let twelve = eight.add(4 * stride);
+            let row = |base: *const u8, r: usize| _mm_loadu_si128(base.add(r * stride).cast());
             let quad = |r: usize| {
-                let v = _mm512_castsi128_si512(row(r));
-                let v = _mm512_inserti32x4::<1>(v, row(r + 4));
-                let v = _mm512_inserti32x4::<2>(v, row(r + 8));
-                _mm512_inserti32x4::<3>(v, row(r + 12))
+                let v = _mm512_castsi128_si512(row(base, r));
+                let v = _mm512_inserti32x4::<1>(v, row(four, r));
+                let v = _mm512_inserti32x4::<2>(v, row(eight, r));
+                _mm512_inserti32x4::<3>(v, row(twelve, r))
             };
             let (a, b, c, d) = (quad(0), quad(1), quad(2), quad(3));
             let (ab0, ab1) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
@@ -51,6 +54,24 @@ impl Simd for Avx512 {
                 _mm512_unpackhi_epi64(ab1, cd1),
             ]
         }
+    }
+
+    #[inline(always)]
+    fn load4(self, panel: &Panel<'_>, at: usize) -> __m512i {
+        let base = panel.checked(16, at, 4).as_ptr();
+        // SAFETY: `checked` says that 4 bytes of each of 16 rows lie inside the panel, whose size fits the offsets; the
+        // token proves the instructions.
+        unsafe {
+            let rows = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+            let offsets = _mm512_mullo_epi32(rows, _mm512_set1_epi32(panel.stride() as i32));
+            _mm512_i32gather_epi32::<1>(offsets, base.cast())
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        // SAFETY: a hint, which faults at no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
 
     #[inline(always)]

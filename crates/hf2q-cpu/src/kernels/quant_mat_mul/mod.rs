@@ -19,6 +19,7 @@ mod peak;
 mod portable;
 mod product;
 mod simd;
+mod single;
 mod stream;
 mod tile;
 mod unpack;

@@ -20,13 +20,25 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn load16(self, panel: &Panel<'_>, at: usize) -> [[u32; N]; 4] {
-        let bytes = panel.checked(N, at);
+        let bytes = panel.checked(N, at, 16);
         let word = |row: usize, j: usize| {
-            let start = row * panel.stride() + at + 4 * j;
+            let start = row * panel.stride() + 4 * j;
             u32::from_le_bytes([bytes[start], bytes[start + 1], bytes[start + 2], bytes[start + 3]])
         };
         std::array::from_fn(|j| std::array::from_fn(|row| word(row, j)))
     }
+
+    #[inline(always)]
+    fn load4(self, panel: &Panel<'_>, at: usize) -> [u32; N] {
+        let bytes = panel.checked(N, at, 4);
+        std::array::from_fn(|row| {
+            let four = &bytes[row * panel.stride()..][..4];
+            u32::from_le_bytes([four[0], four[1], four[2], four[3]])
+        })
+    }
+
+    #[inline(always)]
+    fn prefetch(self, _at: *const u8) {}
 
     #[inline(always)]
     fn load(self, from: &[u32]) -> [u32; N] {

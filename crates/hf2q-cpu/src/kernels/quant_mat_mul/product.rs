@@ -11,6 +11,7 @@ use super::output::OutputRows;
 use super::panel::Panel;
 use super::portable::Portable;
 use super::simd::Simd;
+use super::single::Single;
 use super::stream;
 use super::tile::Tiles;
 use super::unpack::{Format, Kind, Unpack};
@@ -21,6 +22,9 @@ pub const PANEL: usize = 16;
 
 /// Records of 32 k that are unpacked at a time: with 16 lanes about 20 kB, half of a first-level cache.
 const RANGE: usize = 32;
+
+/// Panels whose sums are written together.
+const CHUNK: usize = 64;
 
 /// Words of activations that one block of rows may take, so that they stay in a second-level cache.
 const BLOCK_WORDS: usize = 160 << 10;
@@ -124,6 +128,7 @@ pub(super) struct Call<'a> {
 
 /// Computes a product of weights of one format.
 pub(super) fn product<F: Format>(call: &mut Call<'_>) {
+    debug_assert_eq!((F::BYTES, 32 * F::RECORDS), (F::TYPE.block_bytes(), F::TYPE.block_len()));
     match call.matrix.isa {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(token) => call.blocks::<_, F>(token),
@@ -143,8 +148,46 @@ impl Call<'_> {
             let range = start..picked.len().min(start + rows);
             let input = Picked { x: self.input.x, rows: &picked[range.clone()] };
             stream::fill::<S, F>(input, self.scratch.stream.get(per_row * range.len()));
+            if picked.len() == 1 {
+                return self.single::<S, F>(simd);
+            }
             for column in self.cols.clone().step_by(S::LANES) {
                 self.panel::<S, F>(simd, range.clone(), column);
+            }
+        }
+    }
+
+    /// Multiplies all panels with the one row whose activations are laid out.
+    fn single<S: Simd, F: Format>(&mut self, simd: S) {
+        let (m, cols) = (self.matrix, self.cols.clone());
+        let Scratch { stream, sums, ragged, .. } = &mut *self.scratch;
+        let (stream, sums) =
+            (stream.get(stream::stream_words::<F::Kind>(1, m.n_in / 32)), sums.get(PANEL * CHUNK));
+        let panel = S::LANES * m.row_bytes;
+        for first in cols.clone().step_by(PANEL * CHUNK) {
+            let width = (PANEL * CHUNK).min(cols.end - first);
+            let weights = &m.weight[first * m.row_bytes..][..width * m.row_bytes];
+            let whole = weights.len() / panel * panel;
+            let (sums, last) = sums.split_at_mut(whole / m.row_bytes);
+            simd.enter(Single::<F> {
+                weights: &weights[..whole],
+                row_bytes: m.row_bytes,
+                stream,
+                sums,
+                format: PhantomData,
+            });
+            self.out.write(0, first, sums);
+            if whole < weights.len() {
+                let weights = padded(ragged, &weights[whole..], panel);
+                let sums = &mut last[..S::LANES];
+                simd.enter(Single::<F> {
+                    weights,
+                    row_bytes: m.row_bytes,
+                    stream,
+                    sums,
+                    format: PhantomData,
+                });
+                self.out.write(0, first + whole / m.row_bytes, &sums[..width - whole / m.row_bytes]);
             }
         }
     }

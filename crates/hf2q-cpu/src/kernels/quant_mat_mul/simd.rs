@@ -22,6 +22,10 @@ pub(super) trait Simd: Copy {
 
     /// Bytes `at .. at + 16` of every row: word `j` of the result holds bytes `at + 4j .. at + 4j + 4`.
     fn load16(self, panel: &Panel<'_>, at: usize) -> [Self::Words; 4];
+    /// Bytes `at .. at + 4` of every row.
+    fn load4(self, panel: &Panel<'_>, at: usize) -> Self::Words;
+    /// Asks for the cache line at an address, which need not be valid, ahead of its use.
+    fn prefetch(self, at: *const u8);
     /// Reads `LANES` words.
     fn load(self, from: &[u32]) -> Self::Words;
     /// Writes `LANES` words.

@@ -68,13 +68,24 @@ impl Kind for HalfMinimum {
 pub(super) trait Format {
     /// Its type, which gives the sizes of a block.
     const TYPE: TensorType;
+    /// Bytes of a block, which loops over blocks know when they are compiled.
+    const BYTES: usize;
+    /// Records of a block.
+    const RECORDS: usize;
     /// What an unsigned code exceeds its value by; 0 with minimums, where it is part of them, and for sealed
     /// codes, whose offset is that of the instruction set.
     const OFFSET: i32;
     /// How codes and scales combine.
     type Kind: Kind;
     /// Puts one record for each 32 weights of a block. Implementations are `#[inline(always)]`.
-    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut Tray<'_>);
+    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut impl Records<S>);
+}
+
+/// Takes records in ascending k.
+pub(super) trait Records<S: Simd> {
+    /// Takes the next one; `floats` are `FLOATS` vectors: scales, then minimums. Implementations are
+    /// `#[inline(always)]`.
+    fn put<const N: usize>(&mut self, simd: S, codes: [S::Words; 8], floats: [S::Floats; N]);
 }
 
 /// The same block of every row of a panel.
@@ -84,12 +95,24 @@ pub(super) struct Block<'a> {
     at: usize,
 }
 
-impl Block<'_> {
+impl<'a> Block<'a> {
+    /// The block that starts `at` bytes behind the start of each row.
+    #[inline(always)]
+    pub(super) fn new(panel: Panel<'a>, at: usize) -> Self {
+        Self { panel, at }
+    }
+
     /// Bytes `offset .. offset + 16` of the block of every row, as [`Simd::load16`] gives them. They may lie
     /// partly before or behind the block as long as they lie inside the row.
     #[inline(always)]
     pub(super) fn load16<S: Simd>(&self, simd: S, offset: usize) -> [S::Words; 4] {
         simd.load16(&self.panel, self.at + offset)
+    }
+
+    /// Bytes `offset .. offset + 4` of the block of every row, which lie inside the row.
+    #[inline(always)]
+    pub(super) fn load4<S: Simd>(&self, simd: S, offset: usize) -> S::Words {
+        simd.load4(&self.panel, self.at + offset)
     }
 
     /// Bytes `offset .. offset + 32`.
@@ -100,21 +123,15 @@ impl Block<'_> {
     }
 }
 
-/// Takes records in ascending k.
+/// Where records are laid down one after another.
 pub(super) struct Tray<'a> {
     words: &'a mut [u32],
     used: usize,
 }
 
-impl Tray<'_> {
-    /// Appends a record; `floats` are `FLOATS` vectors: scales, then minimums.
+impl<S: Simd> Records<S> for Tray<'_> {
     #[inline(always)]
-    pub(super) fn put<S: Simd, const N: usize>(
-        &mut self,
-        simd: S,
-        codes: [S::Words; 8],
-        floats: [S::Floats; N],
-    ) {
+    fn put<const N: usize>(&mut self, simd: S, codes: [S::Words; 8], floats: [S::Floats; N]) {
         let record = &mut self.words[self.used..self.used + S::LANES * (8 + N)];
         for (to, word) in record.chunks_exact_mut(S::LANES).zip(codes) {
             simd.store(word, to);
@@ -141,10 +158,11 @@ pub(super) struct Unpack<'a, F> {
 impl<F: Format> Kernel for Unpack<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let bytes = F::TYPE.block_bytes();
+        let bytes = F::BYTES;
         let mut tray = Tray { words: self.records, used: 0 };
         for block in self.blocks {
-            F::unpack(simd, Block { panel: self.panel, at: block * bytes }, &mut tray);
+            self.panel.ask_for_next(simd, block * bytes, bytes);
+            F::unpack(simd, Block::new(self.panel, block * bytes), &mut tray);
         }
     }
 }

@@ -3,19 +3,21 @@
 use hf2q_gguf::TensorType;
 
 use super::super::simd::Simd;
-use super::super::unpack::{Block, Format, Tray, WholeSigned, look_up, nibbles};
+use super::super::unpack::{Block, Format, Records, WholeSigned, look_up, nibbles};
 
 /// Values are `scale · table[code]`.
 pub(in super::super) struct Iq4Nl;
 
 impl Format for Iq4Nl {
     const TYPE: TensorType = TensorType::Iq4Nl;
+    const BYTES: usize = 18;
+    const RECORDS: usize = 1;
     const OFFSET: i32 = 0;
     type Kind = WholeSigned;
 
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut Tray<'_>) {
-        let scale = simd.half(block.load16(simd, 0)[0]);
+    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut impl Records<S>) {
+        let scale = simd.half(block.load4(simd, 0));
         let codes = nibbles(simd, block.load16(simd, 2));
         tray.put(simd, look_up(simd, &sealed::<S>(), codes), [scale]);
     }

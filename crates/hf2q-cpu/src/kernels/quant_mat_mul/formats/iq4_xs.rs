@@ -3,7 +3,7 @@
 use hf2q_gguf::TensorType;
 
 use super::super::simd::Simd;
-use super::super::unpack::{Block, Format, Tray, WholeSigned, look_up, nibbles};
+use super::super::unpack::{Block, Format, Records, WholeSigned, look_up, nibbles};
 use super::iq4_nl::sealed;
 
 /// Values are `scale · (group scale - 32) · table[code]`.
@@ -11,11 +11,13 @@ pub(in super::super) struct Iq4Xs;
 
 impl Format for Iq4Xs {
     const TYPE: TensorType = TensorType::Iq4Xs;
+    const BYTES: usize = 136;
+    const RECORDS: usize = 8;
     const OFFSET: i32 = 0;
     type Kind = WholeSigned;
 
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut Tray<'_>) {
+    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut impl Records<S>) {
         let [head, low, ..] = block.load16(simd, 0);
         let d = simd.half(head);
         for group in 0..8u32 {

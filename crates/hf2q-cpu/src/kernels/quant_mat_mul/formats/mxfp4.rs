@@ -3,18 +3,20 @@
 use hf2q_gguf::TensorType;
 
 use super::super::simd::Simd;
-use super::super::unpack::{Block, Format, Tray, Whole, byte, look_up, nibbles};
+use super::super::unpack::{Block, Format, Records, Whole, byte, look_up, nibbles};
 
 /// Values are `scale · (table[code] - 16)`, where the table holds twice the float, plus 16.
 pub(in super::super) struct Mxfp4;
 
 impl Format for Mxfp4 {
     const TYPE: TensorType = TensorType::Mxfp4;
+    const BYTES: usize = 17;
+    const RECORDS: usize = 1;
     const OFFSET: i32 = 16;
     type Kind = Whole;
 
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut Tray<'_>) {
+    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut impl Records<S>) {
         let exponent = byte(simd, block.load16(simd, 0)[0], 0);
         let codes = nibbles(simd, block.load16(simd, 1));
         tray.put(simd, look_up(simd, &TABLE, codes), [half_power(simd, exponent)]);

@@ -3,18 +3,20 @@
 use hf2q_gguf::TensorType;
 
 use super::super::simd::Simd;
-use super::super::unpack::{Block, Format, HalfMinimum, Tray, all_bits, bits, byte, splat};
+use super::super::unpack::{Block, Format, HalfMinimum, Records, all_bits, bits, byte, splat};
 
 /// Values are `d · scale · code - dmin · minimum`.
 pub(in super::super) struct Q2K;
 
 impl Format for Q2K {
     const TYPE: TensorType = TensorType::Q2K;
+    const BYTES: usize = 84;
+    const RECORDS: usize = 8;
     const OFFSET: i32 = 0;
     type Kind = HalfMinimum;
 
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut Tray<'_>) {
+    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut impl Records<S>) {
         let [.., tail] = block.load16(simd, 68);
         let d = simd.half(tail);
         let dmin = simd.mul(simd.half(simd.shr(tail, 16)), splat(simd, -1.0));

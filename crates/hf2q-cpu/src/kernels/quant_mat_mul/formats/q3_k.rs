@@ -3,7 +3,7 @@
 use hf2q_gguf::TensorType;
 
 use super::super::simd::Simd;
-use super::super::unpack::{Block, Format, Half, Tray, all_bits, byte, join};
+use super::super::unpack::{Block, Format, Half, Records, all_bits, byte, join};
 use super::k_scales::joined;
 
 /// Values are `d · (scale - 32) · (code - 4)`.
@@ -11,11 +11,13 @@ pub(in super::super) struct Q3K;
 
 impl Format for Q3K {
     const TYPE: TensorType = TensorType::Q3K;
+    const BYTES: usize = 110;
+    const RECORDS: usize = 8;
     const OFFSET: i32 = 4;
     type Kind = Half;
 
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut Tray<'_>) {
+    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut impl Records<S>) {
         let d = simd.half(simd.shr(block.load16(simd, 94)[3], 16));
         let [_, low0, low1, high] = block.load16(simd, 92);
         let third = block.load32(simd, 0);

@@ -4,7 +4,7 @@
 use hf2q_gguf::TensorType;
 
 use super::super::simd::Simd;
-use super::super::unpack::{Block, Format, Tray, WholeMinimum, all_bits};
+use super::super::unpack::{Block, Format, Records, WholeMinimum, all_bits};
 use super::k_scales::GroupScales;
 
 /// Values are `d · scale · code - dmin · minimum`.
@@ -12,11 +12,13 @@ pub(in super::super) struct Q4K;
 
 impl Format for Q4K {
     const TYPE: TensorType = TensorType::Q4K;
+    const BYTES: usize = 144;
+    const RECORDS: usize = 8;
     const OFFSET: i32 = 0;
     type Kind = WholeMinimum;
 
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut Tray<'_>) {
+    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut impl Records<S>) {
         let scales = GroupScales::of(simd, block.load16(simd, 0));
         for pair in 0..4 {
             let bytes = block.load32(simd, 16 + 32 * pair);

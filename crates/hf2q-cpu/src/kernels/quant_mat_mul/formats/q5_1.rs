@@ -3,18 +3,20 @@
 use hf2q_gguf::TensorType;
 
 use super::super::simd::Simd;
-use super::super::unpack::{Block, Format, Tray, WholeMinimum, fifth_bits, nibbles};
+use super::super::unpack::{Block, Format, Records, WholeMinimum, fifth_bits, nibbles};
 
 /// Values are `scale · code + minimum`.
 pub(in super::super) struct Q5_1;
 
 impl Format for Q5_1 {
     const TYPE: TensorType = TensorType::Q5_1;
+    const BYTES: usize = 24;
+    const RECORDS: usize = 1;
     const OFFSET: i32 = 0;
     type Kind = WholeMinimum;
 
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut Tray<'_>) {
+    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut impl Records<S>) {
         let [header, high, ..] = block.load16(simd, 0);
         let floats = [simd.half(header), simd.half(simd.shr(header, 16))];
         let low = nibbles(simd, block.load16(simd, 8));

@@ -3,7 +3,7 @@
 use hf2q_gguf::TensorType;
 
 use super::super::simd::Simd;
-use super::super::unpack::{Block, Format, Tray, WholeMinimum, all_bits, join};
+use super::super::unpack::{Block, Format, Records, WholeMinimum, all_bits, join};
 use super::k_scales::GroupScales;
 
 /// Values are `d · scale · code - dmin · minimum`.
@@ -11,11 +11,13 @@ pub(in super::super) struct Q5K;
 
 impl Format for Q5K {
     const TYPE: TensorType = TensorType::Q5K;
+    const BYTES: usize = 176;
+    const RECORDS: usize = 8;
     const OFFSET: i32 = 0;
     type Kind = WholeMinimum;
 
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut Tray<'_>) {
+    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut impl Records<S>) {
         let scales = GroupScales::of(simd, block.load16(simd, 0));
         let high = block.load32(simd, 16);
         for group in 0..8 {

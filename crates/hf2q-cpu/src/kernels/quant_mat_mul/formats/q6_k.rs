@@ -4,7 +4,7 @@
 use hf2q_gguf::TensorType;
 
 use super::super::simd::Simd;
-use super::super::unpack::{Block, Format, Half, Tray, all_bits, join};
+use super::super::unpack::{Block, Format, Half, Records, all_bits, join};
 use super::k_scales::signed_byte;
 
 /// Values are `d · scale · (code - 32)`.
@@ -12,12 +12,14 @@ pub(in super::super) struct Q6K;
 
 impl Format for Q6K {
     const TYPE: TensorType = TensorType::Q6K;
+    const BYTES: usize = 210;
+    const RECORDS: usize = 8;
     const OFFSET: i32 = 32;
     type Kind = Half;
 
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut Tray<'_>) {
-        let d = simd.half(simd.shr(block.load16(simd, 194)[3], 16));
+    fn unpack<S: Simd>(simd: S, block: Block<'_>, tray: &mut impl Records<S>) {
+        let d = simd.half(simd.shr(block.load4(simd, 206), 16));
         let scales = block.load16(simd, 192);
         for part in 0..2 {
             let pairs = block.load32(simd, 128 + 32 * part);
