@@ -128,5 +128,5 @@ fn name_of(path: &Path) -> String {
 
 /// Threads if nothing else is said: one for each core.
 pub(crate) fn default_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    hf2q_cpu::default_threads()
 }
