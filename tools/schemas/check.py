@@ -5,7 +5,7 @@ schema allows (evenly, or as a model would with --model), and what it ends by it
 Instances that a published test set calls invalid must be refused, and answers must hold no text that is no JSON.
 
     python3 tools/schemas/check.py --runner target/release/examples/schemas --vocabulary FILE.gguf \
-        [--suite FOLDER] [--random 200] [--answers 5] [--seed 1]
+        [--suite FOLDER] [--random 200] [--answers 5] [--seed 1] [--call gemma4]
 
 FOLDER is `json/tests/draft2020-12` of the official JSON Schema Test Suite, which the source package of `jsonschema` on
 PyPI holds. Needs Python 3.10 or newer and `pip install jsonschema`.
@@ -106,11 +106,14 @@ class Maker:
         return schema
 
 
-def run(runner, vocabulary, cases, answers, seed, limit):
-    command = [runner, str(vocabulary), "--answers", str(answers), "--seed", str(seed), "--limit", str(limit)]
-    lines = "".join(json.dumps({"schema": c["schema"], "instances": c.get("instances", [])}) + "\n" for c in cases)
+def run(args, cases):
+    command = [args.runner, args.vocabulary]
+    command += ["--answers", str(args.answers), "--seed", str(args.seed), "--limit", str(args.limit)]
+    command += ["--call", args.call] if args.call else []
+    lines = [{"schema": c["schema"], "instances": [] if args.call else c.get("instances", [])} for c in cases]
+    lines = "".join(json.dumps(line) + "\n" for line in lines)
     done = subprocess.run(command, input=lines.encode(), stdout=subprocess.PIPE, check=True)
-    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+    return [json.loads(line) for line in done.stdout.decode().split("\n") if line]
 
 
 def check(case, result, counts, problems):
@@ -146,6 +149,7 @@ def main():
     parser.add_argument("--answers", type=int, default=5)
     parser.add_argument("--limit", type=int, default=600)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--call", help="the schemas are those of a function that must be called, in this notation")
     parser.add_argument("--refusals", action="store_true")
     args = parser.parse_args()
     maker = Maker(random.Random(args.seed))
@@ -155,7 +159,7 @@ def main():
     failed = False
     for name, cases in sets.items():
         counts, problems = Counter(), []
-        results = run(args.runner, args.vocabulary, cases, args.answers, args.seed, args.limit)
+        results = run(args, cases)
         assert len(results) == len(cases), "the runner ended early"
         for case, result in zip(cases, results):
             check(case, result, counts, problems)

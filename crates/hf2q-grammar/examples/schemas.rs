@@ -1,9 +1,10 @@
 //! Draws answers from what schemas allow, and says which texts they accept: the runner of `tools/schemas/check.py`.
 //!
-//! `schemas FILE.gguf [--answers N] [--seed N] [--limit TOKENS] [--times]`: each line of standard input is an object with a
+//! `schemas FILE.gguf [--answers N] [--seed N] [--limit TOKENS] [--times] [--call NOTATION]`: each line of standard input is an object with a
 //! `schema` and `instances`; each line of standard output has `answers` (text, and whether it ended by itself) and
 //! `accepted` (for each instance), or an `error`. No model is run: tokens are drawn evenly, which leaves no corner of a
-//! grammar out. `--times` prints to standard error what preparing, compiling and masks took.
+//! grammar out. With `--call` (gemma4, hermes, xml, mistral or json) the schemas are those of a function that must be called, and
+//! the answers its arguments. `--times` prints to standard error what preparing, compiling and masks took.
 
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
@@ -11,7 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hf2q_gguf::Gguf;
-use hf2q_grammar::{Constraint, Grammars, Spec};
+use hf2q_grammar::{AnswerRules, Constraint, GrammarError, Grammars, Output, Spec, ToolChoice};
+use hf2q_text::answer::{AnswerFormat, AnswerParser, Delta, ParserOptions, Tool, ToolSet, ToolSyntax};
 use hf2q_text::{Controls, Specials, Tokenizer};
 use serde_json::{Value, json};
 
@@ -23,6 +25,7 @@ struct Options {
     seed: u64,
     limit: usize,
     times: bool,
+    call: Option<ToolSyntax>,
 }
 
 fn main() -> ExitCode {
@@ -38,7 +41,7 @@ fn main() -> ExitCode {
 fn options() -> Result<Options, Failure> {
     let mut args = std::env::args().skip(1);
     let file = args.next().ok_or("which GGUF file has the vocabulary?")?;
-    let mut options = Options { file, answers: 3, seed: 1, limit: 600, times: false };
+    let mut options = Options { file, answers: 3, seed: 1, limit: 600, times: false, call: None };
     while let Some(flag) = args.next() {
         if flag == "--times" {
             options.times = true;
@@ -49,10 +52,73 @@ fn options() -> Result<Options, Failure> {
             "--answers" => options.answers = value.parse()?,
             "--seed" => options.seed = value.parse()?,
             "--limit" => options.limit = value.parse()?,
+            "--call" => options.call = Some(notation(&value)?),
             _ => return Err(format!("unknown flag {flag}").into()),
         }
     }
     Ok(options)
+}
+
+fn notation(name: &str) -> Result<ToolSyntax, Failure> {
+    Ok(match name {
+        "gemma4" => ToolSyntax::Gemma4,
+        "hermes" => ToolSyntax::Hermes,
+        "xml" => ToolSyntax::Xml,
+        "mistral" => ToolSyntax::Mistral,
+        "json" => ToolSyntax::Json,
+        _ => return Err(format!("{name} is none of gemma4, hermes, xml, mistral and json").into()),
+    })
+}
+
+/// What an answer must be.
+enum Form {
+    Text(Spec),
+    Call(Box<AnswerRules>),
+}
+
+impl Form {
+    fn new(schema: &Value, call: Option<ToolSyntax>) -> Self {
+        let Some(tools) = call else { return Self::Text(Spec::JsonSchema(schema.clone())) };
+        Self::Call(Box::new(AnswerRules {
+            format: AnswerFormat { thinking: None, tools, renders_tools: true },
+            in_thought: false,
+            thinking: false,
+            thinking_budget: None,
+            output: Output::Tools { tools: tool(schema), choice: ToolChoice::Required, parallel: false },
+        }))
+    }
+
+    fn constraint(&self, grammars: &Grammars) -> Result<Box<dyn Constraint>, GrammarError> {
+        match self {
+            Self::Text(spec) => grammars.constraint(spec),
+            Self::Call(rules) => Ok(grammars
+                .compile_rules(rules)?
+                .constraint()
+                .expect("a call that must come is a constraint")),
+        }
+    }
+
+    /// The text of an answer, or the arguments of its call.
+    fn text(&self, tokenizer: &Tokenizer, ids: &[u32]) -> String {
+        let Self::Call(rules) = self else { return text(tokenizer, ids) };
+        let Output::Tools { tools, .. } = &rules.output else { return String::new() };
+        let options = ParserOptions { tools: tools.clone(), ..ParserOptions::default() };
+        let mut parser = AnswerParser::new(tokenizer, &rules.format, options);
+        let mut deltas: Vec<Delta> = ids.iter().flat_map(|id| parser.push(tokenizer, *id)).collect();
+        deltas.extend(parser.finish());
+        let arguments = deltas.into_iter().map(|delta| match delta {
+            Delta::Arguments { text, .. } => text,
+            Delta::Call { .. } => String::new(),
+            other => format!("{other:?}"),
+        });
+        arguments.collect()
+    }
+}
+
+fn tool(schema: &Value) -> ToolSet {
+    let mut tools = ToolSet::default();
+    tools.add(Tool { name: "f".into(), description: None, parameters: schema.clone() });
+    tools
 }
 
 fn run() -> Result<(), Failure> {
@@ -130,23 +196,23 @@ fn answer(
     case: &Value,
     (options, times): (&Options, &mut Times),
 ) -> Value {
-    let spec = Spec::JsonSchema(case["schema"].clone());
-    if let Err(error) = timed(&mut times.compile, || grammars.constraint(&spec)) {
+    let form = Form::new(&case["schema"], options.call);
+    if let Err(error) = timed(&mut times.compile, || form.constraint(grammars)) {
         return json!({ "error": error.to_string() });
     }
     let mut answers = Vec::new();
     for i in 0..options.answers {
-        let Ok(mut constraint) = timed(&mut times.start, || grammars.constraint(&spec)) else { continue };
+        let Ok(mut constraint) = timed(&mut times.start, || form.constraint(grammars)) else { continue };
         let seed = options.seed.wrapping_mul(1000) + i;
         match draw(tokenizer, &mut *constraint, (seed, options.limit), times) {
-            Ok((ids, ended)) => answers.push(json!([text(tokenizer, &ids), ended])),
+            Ok((ids, ended)) => answers.push(json!([form.text(tokenizer, &ids), ended])),
             Err(error) => answers.push(json!([error.to_string(), true])),
         }
     }
     let instances = case["instances"].as_array().into_iter().flatten();
     let accepted: Vec<bool> = instances
         .map(|instance| {
-            let mut constraint = grammars.constraint(&spec);
+            let mut constraint = form.constraint(grammars);
             constraint.as_mut().is_ok_and(|c| accepts(tokenizer, &mut **c, &instance.to_string(), times))
         })
         .collect();
@@ -193,8 +259,10 @@ fn draw(
         let stop = tokenizer.stop_ids();
         let allowed: Vec<u32> =
             (0..set.vocabulary() as u32).filter(|id| set.contains(*id) && !stop.contains(id)).collect();
-        let closes =
-            |id: &&u32| matches!(tokenizer.token_bytes(**id), b"\"" | b"}" | b"]" | b"0" | b"," | b":");
+        let closes = |id: &&u32| {
+            tokenizer.is_control(**id)
+                || matches!(tokenizer.token_bytes(**id), b"\"" | b"}" | b"]" | b"0" | b"," | b":")
+        };
         let closing: Vec<&u32> = allowed.iter().filter(closes).collect();
         let id = match (closing.len(), allowed.len()) {
             (_, 0) if ends => return Ok((ids, true)),

@@ -42,9 +42,8 @@ pub(super) fn rules(tools: &ToolSet, markers: &Markers) -> Result<String, Gramma
             count: 0,
             references: HashMap::new(),
         };
-        let parameters = super::json::closed(&tool.parameters);
         let arguments = rules
-            .value(&parameters, "#", 0)
+            .arguments()
             .map_err(|source| GrammarError::Tool { name: tool.name.clone(), source: Box::new(source) })?;
         calls.push(format!("{} {arguments}", lark::literal(&format!("call:{}", tool.name))));
         out += &rules.out;
@@ -79,6 +78,19 @@ fn refused(path: &str, keyword: &str, why: &str) -> GrammarError {
 }
 
 impl Rules<'_> {
+    /// What writes all arguments: an object, whatever else the schema would allow.
+    fn arguments(&mut self) -> Result<String, GrammarError> {
+        let parameters = super::json::closed(self.root);
+        let combined = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"];
+        if let Some(key) = combined.into_iter().find(|key| parameters.get(*key).is_some()) {
+            return Err(refused("#", key, "arguments are a plain object in this model's calls"));
+        }
+        match &parameters {
+            Json::Object(fields) => self.object(fields, "#", 0),
+            _ => self.value(&parameters, "#", 0),
+        }
+    }
+
     fn new_name(&mut self) -> String {
         self.count += 1;
         format!("{}_{}", self.prefix, self.count)
@@ -266,14 +278,12 @@ impl Rules<'_> {
         let item = self.value(fields.get("items").unwrap_or(&any), &format!("{path}/items"), depth + 1)?;
         let count = |key: &str| fields.get(key).and_then(Json::as_f64).map(|n| n as u64);
         let (least, most) = (count("minItems").unwrap_or(0), count("maxItems"));
-        let more = |less: u64| match most {
-            Some(most) => format!("{{{},{}}}", least.saturating_sub(less), most.saturating_sub(less)),
-            None => format!("{{{},}}", least.saturating_sub(less)),
-        };
+        let more =
+            repeated(&format!("(\",\" {item})"), least.saturating_sub(1), most.map(|m| m.saturating_sub(1)));
         let items = match (least, most) {
             (_, Some(0)) => String::new(),
-            (0, _) => format!("({item} (\",\" {item}){})?", more(1)),
-            _ => format!("{item} (\",\" {item}){}", more(1)),
+            (0, _) => format!("({item} {more})?"),
+            _ => format!("{item} {more}"),
         };
         Ok(self.rule(&format!("\"[\" {items} \"]\"")))
     }
@@ -316,8 +326,7 @@ impl Rules<'_> {
         let most = fields.get("maxProperties").and_then(Json::as_f64).map(|n| n as u64);
         let more = match most {
             Some(0) => return Ok(self.rule("\"{\" \"}\"")),
-            Some(most) => format!("(\",\" {entry}){{0,{}}}", most - 1),
-            None => format!("(\",\" {entry})*"),
+            most => repeated(&format!("(\",\" {entry})"), 0, most.map(|m| m - 1)),
         };
         let at_least_one = fields.get("minProperties").and_then(Json::as_f64).is_some_and(|n| n >= 1.0);
         let mark = if at_least_one { "" } else { "?" };
@@ -354,6 +363,15 @@ impl Rules<'_> {
             }
         }
         Ok(self.rule(&format!("\"{{\" {first} \"}}\"")))
+    }
+}
+
+/// Something so many times.
+fn repeated(what: &str, least: u64, most: Option<u64>) -> String {
+    match most {
+        Some(0) => String::new(),
+        Some(most) => format!("{what}{{{least},{most}}}"),
+        None => format!("{what}{{{least},}}"),
     }
 }
 

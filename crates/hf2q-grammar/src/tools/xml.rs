@@ -1,6 +1,6 @@
 //! Calls in tags, as Qwen 3 Coder writes them.
 
-use hf2q_text::answer::ToolSet;
+use hf2q_text::answer::{ToolSet, is_plain_text};
 use serde_json::Value as Json;
 
 use crate::error::GrammarError;
@@ -76,15 +76,22 @@ impl Rules<'_> {
             let why = format!("{name:?} cannot be written in this model's calls");
             return Err(GrammarError::Keyword { path: "#".into(), keyword: "properties".into(), why });
         }
-        if schema.get("type").is_none_or(|t| t != "string") {
+        if !is_plain_text(schema) {
             let whole = with_definitions(schema, self.root);
             return Ok(format!("{} {}", schema::inline(&whole)?, lark::literal(END)));
         }
         let texts = schema.get("enum").and_then(Json::as_array).cloned();
         let texts = texts.or_else(|| schema.get("const").map(|c| vec![c.clone()]));
         if let Some(texts) = texts {
-            let texts = texts.iter().filter_map(Json::as_str).map(|t| lark::literal(&format!("{t}{END}")));
+            let text = |t: &Json| t.as_str().map_or_else(|| t.to_string(), str::to_owned);
+            let texts = texts.iter().map(|t| lark::literal(&format!("{}{END}", text(t))));
             return Ok(format!("({})", texts.collect::<Vec<_>>().join(" | ")));
+        }
+        if let Some(keyword) =
+            ["anyOf", "oneOf", "allOf", "$ref"].into_iter().find(|k| schema.get(*k).is_some())
+        {
+            let why = "it cannot be enforced beside a text in this model's calls".to_owned();
+            return Err(GrammarError::Keyword { path, keyword: keyword.into(), why });
         }
         if let Some(keyword) = ["pattern", "format"].into_iter().find(|k| schema.get(*k).is_some()) {
             let why = "texts are not quoted in this model's calls, so it cannot be enforced".to_owned();

@@ -194,7 +194,7 @@ impl GemmaCall {
         let text = text.trim();
         match text {
             "None" => calls.arguments("null"),
-            _ if serde_json::from_str::<serde_json::Value>(text).is_ok() => calls.arguments(text),
+            _ if is_json(text) => calls.arguments(text),
             _ => calls.arguments(&json_string(text)),
         }
     }
@@ -236,6 +236,11 @@ impl GemmaCall {
             calls.argument_char(closer);
         }
     }
+}
+
+/// Whether a text is one JSON value, its numbers of any size.
+pub(super) fn is_json(text: &str) -> bool {
+    serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
 }
 
 /// A text as a JSON string with its quotes.

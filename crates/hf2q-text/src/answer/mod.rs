@@ -18,6 +18,7 @@ pub use detect::AnswerFormat;
 pub use parser::{AnswerParser, ParserOptions};
 pub use plain::tools_as_text;
 pub use tools::{Tool, ToolSet};
+pub use xml::is_plain_text;
 
 /// How a model writes its thoughts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::call::{Calls, Verdict};
-use super::gemma::json_string;
+use super::gemma::{is_json, json_string};
 use super::lexer::{Mark, Unit};
 
 /// Reads one call. Arguments are passed on one by one.
@@ -98,19 +98,25 @@ impl XmlCall {
     }
 }
 
-/// A value as JSON: text where the schema says so, else what it reads as.
-fn value(text: &str, schema: Option<&Json>) -> String {
-    let types = schema.and_then(|s| s.get("type"));
-    let may_be = |name: &str| match types {
+/// Whether a value of this schema is written as plain text in tags, rather than as JSON.
+pub fn is_plain_text(schema: &Json) -> bool {
+    let strings = |list: &Json| list.as_array().is_some_and(|e| e.iter().all(Json::is_string));
+    has_type(schema, "string")
+        || schema.get("enum").is_some_and(strings)
+        || schema.get("const").is_some_and(Json::is_string)
+}
+
+fn has_type(schema: &Json, name: &str) -> bool {
+    match schema.get("type") {
         Some(Json::String(t)) => t == name,
         Some(Json::Array(list)) => list.iter().any(|t| t == name),
         _ => false,
-    };
-    let is_string = may_be("string")
-        || schema.and_then(|s| s.get("enum")?.as_array()).is_some_and(|e| e.iter().all(Json::is_string));
-    let null = text.trim() == "null" && (may_be("null") || !is_string);
-    match serde_json::from_str::<Json>(text) {
-        Ok(_) if null || !is_string => text.trim().to_owned(),
-        _ => json_string(text),
     }
+}
+
+/// A value as JSON: text where the schema says so, else what it reads as.
+fn value(text: &str, schema: Option<&Json>) -> String {
+    let is_text = schema.is_some_and(is_plain_text);
+    let null = text.trim() == "null" && schema.is_some_and(|s| has_type(s, "null"));
+    if is_json(text) && (null || !is_text) { text.trim().to_owned() } else { json_string(text) }
 }

@@ -220,6 +220,9 @@ fn other_notations() {
     check(&mistral, r#"[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]"#, "", "", &f);
     check(&mistral, r#"[TOOL_CALLS]f[ARGS]{"a": 1}"#, "", "", &f);
     check(&mistral, r#"[TOOL_CALLS]f{"a": 1}"#, "", "", &f);
+    let large = "<tool_call>\n<function=f>\n<parameter=n>\n1e999\n</parameter>\n</function>\n</tool_call>";
+    let answer = read(&format(None, ToolSyntax::Xml), &options(), &[large]);
+    assert_eq!(answer.calls, [("f".to_owned(), "{\"n\":1e999}".to_owned())]);
     check(&mistral, "[TOOL_CALLS] none", "[TOOL_CALLS] none", "", &[]);
     let xml = format(TAGS, ToolSyntax::Xml);
     let text = "<tool_call>\n<function=weather>\n<parameter=city>\n12\n</parameter>\n<parameter=days>\n3\n</parameter>\n\
