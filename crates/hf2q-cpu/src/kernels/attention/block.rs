@@ -66,8 +66,10 @@ impl Block {
         let by_path = cx.step.step.tree_base[row] as usize;
         let mut block = if by_path >= (index + 1) * PAGE || cx.step.is_paged(row) {
             let page = cx.step.page(source.group, row, index);
-            let next = || cx.step.page(source.group, row, index + 1);
-            let next = if go_on { Some(next()).filter(|&page| page != NO_PAGE as usize) } else { None };
+            // A block that some row of the unit finds by page table, for that has been checked.
+            let has_next = go_on && (cx.step.is_paged(row) || by_path >= (index + 2) * PAGE);
+            let next = has_next.then(|| cx.step.page(source.group, row, index + 1));
+            let next = next.filter(|&page| page != NO_PAGE as usize);
             let next = next.map(|page| blocks(memory, page, unit.kv_head));
             let block = located(memory, index, blocks(memory, page, unit.kv_head));
             Self { next, ..block }
