@@ -22,7 +22,7 @@ fn wait_until_idle(server: &Running) {
 
 #[test]
 fn work_ends_when_its_client_is_gone() {
-    let server = serve(Settings::default(), vec![Demo { context: 8192, ..Demo::default() }]);
+    let server = serve(Settings::default(), vec![Demo { context: 8192, sequences: 2, ..Demo::default() }]);
     server.chat("warm", json!({ "max_tokens": 1 }));
     for stream in [true, false] {
         // At once, while the prompt is computed, and in the middle of the answer.
@@ -68,7 +68,7 @@ fn a_crowd_is_told_to_come_again() {
 #[test]
 fn a_deadline_ends_what_takes_too_long() {
     let settings = Settings { timeout: Some(Duration::from_millis(300)), ..Settings::default() };
-    let server = serve(settings, vec![Demo { context: 16_384, ..Demo::default() }]);
+    let server = serve(settings, vec![Demo { context: 16_384, sequences: 1, ..Demo::default() }]);
     server.chat("warm", json!({ "max_tokens": 1 }));
     let whole = server.chat("x", endless());
     assert_eq!((whole.status, whole.json()["error"]["code"].as_str()), (504, Some("timeout")));
@@ -81,7 +81,7 @@ fn a_deadline_ends_what_takes_too_long() {
 #[test]
 fn a_reader_that_does_not_read_loses_its_answer_and_holds_up_no_one() {
     let settings = Settings { backlog: 32, ..Settings::default() };
-    let server = serve(settings, vec![Demo { context: 16_384, sequences: 9, ..Demo::default() }]);
+    let server = serve(settings, vec![Demo { context: 4096, sequences: 9, ..Demo::default() }]);
     // What the system holds for a connection is filled by eight answers, each with many probabilities.
     let more = with(endless(), json!({ "stream": true, "logprobs": true, "top_logprobs": 20, "n": 8 }));
     let slow = server.open("POST", "/v1/chat/completions", &[], &chat("x", more).to_string());
@@ -93,8 +93,8 @@ fn a_reader_that_does_not_read_loses_its_answer_and_holds_up_no_one() {
 }
 
 #[test]
-fn answers_do_not_depend_on_company_order_or_preemption() {
-    // Few pages: some jobs must make room for others.
+fn answers_do_not_depend_on_company_or_order() {
+    // Fewer pages than all jobs together could use.
     let demo = Demo { sequences: 6, queue: 64, budget: Budget::Pages(7), context: 384, ..Demo::default() };
     let server = serve(Settings::default(), vec![demo]);
     let bodies: Vec<Json> = (0..24)
@@ -118,7 +118,6 @@ fn answers_do_not_depend_on_company_order_or_preemption() {
     together.reverse();
     assert_eq!(alone, together);
     wait_until_idle(&server);
-    assert!(server.metric("hf2q_preemptions_total") > 0.0);
     assert!(server.metric("hf2q_prefix_hits_total") > 0.0);
 }
 
@@ -132,7 +131,8 @@ fn a_stopped_server_lets_answers_end_or_cuts_them() {
     assert_eq!(joined(&open.answer(), 0).1, json!("length"));
     assert!(std::net::TcpStream::connect(server.address).is_err());
 
-    let mut server = serve(Settings::default(), vec![Demo { context: 65_536, ..Demo::default() }]);
+    let mut server =
+        serve(Settings::default(), vec![Demo { context: 16_384, sequences: 1, ..Demo::default() }]);
     let body = chat("x", with(endless(), json!({ "stream": true }))).to_string();
     let open = server.open("POST", "/v1/chat/completions", &[], &body);
     server.wait_for("hf2q_answer_tokens_total", |n| n > 0.0);

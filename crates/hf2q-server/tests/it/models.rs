@@ -72,13 +72,14 @@ fn a_model_that_cannot_be_loaded_says_so_and_no_more() {
 fn who_waits_too_long_for_a_model_is_told_to_come_again() {
     // The first model is in use and takes all the memory.
     let settings =
-        Settings { models_memory: Some(5), load_patience: Duration::from_secs(4), ..Settings::default() };
-    let models = ["a", "b"].map(|id| Demo { id, bytes: 5, context: 8192, ..Demo::default() });
+        Settings { models_memory: Some(5), load_patience: Duration::from_secs(2), ..Settings::default() };
+    let models = ["a", "b"].map(|id| Demo { id, bytes: 5, context: 8192, sequences: 1, ..Demo::default() });
     let server = serve(settings, models.to_vec());
+    // Loading may take longer than a request waits.
+    assert!((0..20).any(|_| ask(&server, "a") == 200));
     let more = json!({ "model": "a", "stream": true, "logit_bias": { "1": -100, "106": -100 } });
-    let open =
-        server.open("POST", "/v1/chat/completions", &[], &with(chat("x", json!({})), more).to_string());
-    let mut open = open;
+    let body = with(chat("x", json!({})), more).to_string();
+    let mut open = server.open("POST", "/v1/chat/completions", &[], &body);
     let mut line = String::new();
     std::io::BufRead::read_line(&mut open.0, &mut line).unwrap();
     assert!(line.contains("200"), "{line}");
