@@ -116,7 +116,7 @@ function readConversation(value) {
 const readFacts = (facts) => Object.fromEntries(Object.entries(facts).filter(([, v]) => Number.isFinite(v) || v === true));
 
 /** The browser's database; without one (private windows) conversations last as long as the page. */
-class History {
+class Library {
   constructor() {
     this.conversations = new Map();
     this.database = null;

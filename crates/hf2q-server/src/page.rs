@@ -7,16 +7,33 @@ use ring::digest::{SHA256, digest};
 use crate::ids::base64;
 
 /// One file with its scripts and styles.
-pub(crate) const PAGE: &str = include_str!("../page/index.html");
+pub(crate) const PAGE: &str = concat!(
+    "<!doctype html>\n<html lang=\"en\">\n",
+    include_str!("../page/head.html"),
+    "<style>\n",
+    include_str!("../page/style.css"),
+    "</style>\n",
+    include_str!("../page/body.html"),
+    "<script>\n",
+    include_str!("../page/elements.js"),
+    include_str!("../page/markdown.js"),
+    include_str!("../page/history.js"),
+    include_str!("../page/server.js"),
+    include_str!("../page/answer.js"),
+    include_str!("../page/messages.js"),
+    include_str!("../page/app.js"),
+    "</script>\n</html>\n",
+);
 
-/// The page runs the scripts and styles that lie in it, which are named by their hashes, and talks to this server alone.
+/// The page runs the scripts and styles that lie in it, which are named by their hashes, and talks to this server alone. It
+/// makes no markup out of text, which the browser enforces (trusted types).
 pub(crate) fn policy() -> &'static str {
     static POLICY: OnceLock<String> = OnceLock::new();
     POLICY.get_or_init(|| {
         let [scripts, styles] = ["script", "style"].map(|tag| hashes(PAGE, tag));
         format!(
             "default-src 'none'; script-src {scripts}; style-src {styles}; connect-src 'self'; img-src 'self' data:; \
-             base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+             base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
         )
     })
 }
@@ -50,6 +67,17 @@ mod tests {
             format!("{empty} {empty}")
         );
         assert_eq!(hashes("<p>", "style"), "'none'");
-        assert!(policy().starts_with("default-src 'none'; script-src "));
+        assert!(policy().starts_with("default-src 'none'; script-src 'sha256-"));
+    }
+
+    #[test]
+    fn the_page_has_one_script_and_one_style_and_asks_nobody_else() {
+        for tag in ["script", "style"] {
+            assert_eq!(hashes(PAGE, tag).split(' ').count(), 1, "{tag}");
+            assert_eq!(PAGE.matches(&format!("</{tag}>")).count(), 1, "{tag}");
+        }
+        for foreign in ["src=\"", "@import", "url(", "innerHTML"] {
+            assert!(!PAGE.contains(foreign), "{foreign}");
+        }
     }
 }
