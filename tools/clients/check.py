@@ -16,6 +16,9 @@ URL, MODEL = sys.argv[1], sys.argv[2]
 ai = openai.OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0)
 claude = anthropic.Anthropic(base_url=URL, api_key="none", max_retries=0)
 ASK = [{"role": "user", "content": "Say something about the sea."}]
+# Answers that end by themselves, whatever the model.
+SHORT = {"structured_outputs": {"choice": ["The sea is wide.", "The sea is deep."]}}
+UNIT = {"type": "object", "properties": {"unit": {"enum": ["c", "f"]}}, "required": ["unit"], "additionalProperties": False}
 TOOL = {
     "type": "function",
     "function": {
@@ -65,10 +68,11 @@ def stream():
     text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
     assert text == whole.choices[0].message.content
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
-    with ai.chat.completions.stream(model=MODEL, messages=ASK, max_tokens=8, seed=2) as events:
+    # This helper of the client refuses answers that are cut.
+    with ai.chat.completions.stream(model=MODEL, messages=ASK, extra_body=SHORT) as events:
         for _ in events:
             pass
-        assert events.get_final_completion().choices[0].message.content
+        assert events.get_final_completion().choices[0].message.content in SHORT["structured_outputs"]["choice"]
 
 
 def tools():
@@ -147,7 +151,8 @@ def embeddings():
 def responses():
     answer = ai.responses.create(model=MODEL, input="Say something.", instructions="Be short.", max_output_tokens=16)
     assert answer.output_text and answer.usage.output_tokens > 0
-    with ai.responses.stream(model=MODEL, input="Say something.", max_output_tokens=16) as events:
+    form = {"format": {"type": "json_schema", "name": "unit", "schema": UNIT}}
+    with ai.responses.stream(model=MODEL, input="Say something.", text=form, max_output_tokens=200) as events:
         kinds = [event.type for event in events]
         assert events.get_final_response().output_text
     assert kinds[0] == "response.created" and "response.output_text.delta" in kinds

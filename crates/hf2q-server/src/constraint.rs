@@ -20,7 +20,7 @@ impl Constraints {
         let rules = AnswerRules {
             format: model.format,
             in_thought,
-            thinking: ask.thinking != Some(false),
+            thinking: ask.thinking.unwrap_or_else(|| model.thinks()),
             thinking_budget: ask.thinking_budget,
             output,
         };

@@ -69,6 +69,12 @@ impl Model {
         self.service.limits().tokens
     }
 
+    /// Whether the template knows thoughts. A vocabulary may have their markers without that.
+    pub(crate) fn thinks(&self) -> bool {
+        let close = self.format.thinking.map(|t| t.markers().1);
+        close.is_some_and(|close| self.template_reads(close)) || self.template_reads("enable_thinking")
+    }
+
     /// Whether the template looks at a variable.
     pub(crate) fn template_reads(&self, variable: &str) -> bool {
         self.template.as_ref().is_some_and(|template| template.source().contains(variable))
