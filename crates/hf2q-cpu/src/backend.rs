@@ -65,7 +65,7 @@ impl Backend for CpuBackend {
         weights: Vec<Bytes>,
         limits: &Limits,
     ) -> Result<Box<dyn Program>, BackendError> {
-        let compiled = compile(&plan, weights, limits, self.pool.threads())?;
+        let compiled = compile(&plan, weights, limits, (self.pool.threads(), self.isa))?;
         Ok(Box::new(CpuProgram::new(plan, compiled, limits, (Arc::clone(&self.pool), self.isa))?))
     }
 
@@ -75,7 +75,7 @@ impl Backend for CpuBackend {
         weights: Vec<Bytes>,
         limits: &Limits,
     ) -> Result<ProgramMemory, BackendError> {
-        let work = compile(plan, weights, limits, self.pool.threads())?.work_bytes();
+        let work = compile(plan, weights, limits, (self.pool.threads(), self.isa))?.work_bytes();
         Ok(ProgramMemory { caches: limits.cache_bytes(&plan.recording), work })
     }
 

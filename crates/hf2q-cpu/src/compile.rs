@@ -9,10 +9,11 @@ use hf2q_plan::{BackendError, Limits, NamedOp, Op, Plan, Recording, RopeParams, 
 
 use crate::backend::NAME;
 use crate::call::{Call, Operand};
+use crate::isa::Isa;
 use crate::kernels::angles::{Angles, Pages, Rotation};
 use crate::kernels::expert_rows::ListRows;
 use crate::kernels::picks::GroupTable;
-use crate::kernels::quant_mat_mul::QuantRows;
+use crate::kernels::quant_mat_mul::{QuantRows, in_octets};
 use crate::kernels::quantized::Quantize;
 use crate::lower::lower;
 use crate::memory::Place;
@@ -41,6 +42,8 @@ pub(crate) struct Purpose {
 pub(crate) struct QuantBuffer {
     pub(crate) rows: usize,
     pub(crate) n_in: usize,
+    /// Whether products read many rows in octets.
+    pub(crate) octets: bool,
 }
 
 /// A plan made ready.
@@ -65,7 +68,7 @@ pub(crate) struct Compiled {
 impl Compiled {
     /// Bytes of activations, as they are and quantized, and of what lies beside them.
     pub(crate) fn work_bytes(&self) -> usize {
-        let quantized = self.quantized.iter().map(|b| QuantRows::bytes_of(b.rows, b.n_in));
+        let quantized = self.quantized.iter().map(|b| QuantRows::bytes_of(b.rows, b.n_in, b.octets));
         quantized.fold(self.arena_bytes + self.table_bytes, usize::saturating_add)
     }
 }
@@ -84,6 +87,7 @@ pub(crate) struct Compiler<'a> {
     pub(crate) recording: &'a Recording,
     pub(crate) limits: &'a Limits,
     pub(crate) threads: usize,
+    pub(crate) isa: Isa,
     weights: HashMap<TensorId, Bytes>,
     out: Compiled,
     /// Rotations of the plan.
@@ -113,7 +117,7 @@ pub(crate) fn compile(
     plan: &Plan,
     weights: Vec<Bytes>,
     limits: &Limits,
-    threads: usize,
+    (threads, isa): (usize, Isa),
 ) -> Result<Compiled, BackendError> {
     validate(plan, &weights, limits)?;
     let arena = plan.arena(limits.max_rows, limits.max_logit_rows);
@@ -122,6 +126,7 @@ pub(crate) fn compile(
         recording,
         limits,
         threads,
+        isa,
         weights: recording.weights.iter().copied().zip(weights).collect(),
         out: Compiled {
             calls: Vec::new(),
@@ -311,7 +316,9 @@ impl Compiler<'_> {
         }
         let x = self.operand(view)?;
         let rows = self.max_rows(x.rows) * parts;
-        let wanted = QuantBuffer { rows, n_in: view.width / parts };
+        // Rows of experts are gathered by each product.
+        let octets = parts == 1 && in_octets(self.isa, rows);
+        let wanted = QuantBuffer { rows, n_in: view.width / parts, octets };
         self.out.product_rows = self.out.product_rows.max(rows);
         let is_free = |b: usize| self.quantized.iter().all(|&(.., used)| used != b);
         let free = (0..self.out.quantized.len()).find(|&b| self.out.quantized[b] == wanted && is_free(b));
@@ -319,7 +326,7 @@ impl Compiler<'_> {
             self.out.quantized.push(wanted);
             self.out.quantized.len() - 1
         });
-        let call = self.push(Box::new(Quantize { x, parts, into: buffer }), Some("quantize"));
+        let call = self.push(Box::new(Quantize { x, parts, into: buffer, octets }), Some("quantize"));
         self.before.push(call);
         self.quantized.push((view, parts, buffer));
         Ok(buffer)

@@ -1,9 +1,15 @@
 //! The instruction sets that kernels are written for, and the proof that this processor has them.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
+
 /// An instruction set of this processor. The x86 variants carry a token that only detection can make, so a
 /// kernel that receives one may use the instructions without asking again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
+    /// Matrix tiles of bytes for products of many rows, [`Isa::Avx512`] for everything else.
+    #[cfg(target_arch = "x86_64")]
+    Amx(Amx),
     /// 512-bit vectors with byte dot products.
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
@@ -13,6 +19,11 @@ pub enum Isa {
     /// Plain Rust.
     Portable,
 }
+
+/// Proof that the processor has AMX with products of bytes, that this process may use it, and all of [`Avx512`].
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amx(Avx512);
 
 /// Proof that the processor has AVX-512 F, BW, DQ, VL and VNNI, and all of [`Avx2`]:
 /// `#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]`.
@@ -45,6 +56,7 @@ impl Isa {
         let mut found = Vec::new();
         #[cfg(target_arch = "x86_64")]
         {
+            found.extend(Amx::detect().map(Self::Amx));
             found.extend(Avx512::detect().map(Self::Avx512));
             found.extend(Avx2::detect().map(Self::Avx2));
         }
@@ -55,6 +67,8 @@ impl Isa {
     /// Lower-case name for reports.
     pub fn name(self) -> &'static str {
         match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Amx(_) => "amx",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(_) => "avx512",
             #[cfg(target_arch = "x86_64")]
@@ -67,11 +81,26 @@ impl Isa {
     pub(crate) fn vectorize<O: Vectorize>(self, op: O) -> O::Output {
         match self {
             #[cfg(target_arch = "x86_64")]
+            Self::Amx(token) => x86::in_avx512(token.avx512(), op),
+            #[cfg(target_arch = "x86_64")]
             Self::Avx512(token) => x86::in_avx512(token, op),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(token) => x86::in_avx2(token, op),
             Self::Portable => op.call(),
         }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Amx {
+    /// The proof, if the processor has the features and the system lets this process use them.
+    pub fn detect() -> Option<Self> {
+        Avx512::detect().filter(|_| amx::permitted()).map(Self)
+    }
+
+    /// The proof of what it includes.
+    pub fn avx512(self) -> Avx512 {
+        self.0
     }
 }
 
@@ -133,5 +162,14 @@ mod tests {
         let all = Isa::available();
         assert_eq!(all.last(), Some(&Isa::Portable));
         assert_eq!(all[0], Isa::detect());
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn tiles_are_a_level_above_the_vectors_that_they_come_with() {
+        if let Some(token) = Amx::detect() {
+            assert_eq!(Isa::available()[..2], [Isa::Amx(token), Isa::Avx512(token.avx512())]);
+            assert_eq!(Isa::detect().name(), "amx");
+        }
     }
 }

@@ -154,7 +154,7 @@ fn mat_mul(c: &mut Compiler<'_>, op: &NamedOp, o: &MatMul) -> Lowered {
         return Err(no_product(c, op, o.weight));
     }
     let from = c.quantize(o.x, 1)?;
-    Ok(Box::new(QuantizedMatMul { x, from, weight, out, threads: c.threads }))
+    Ok(Box::new(QuantizedMatMul { x, from, weight, out, plan: (c.threads, c.isa) }))
 }
 
 fn expert_mat_mul(c: &mut Compiler<'_>, op: &NamedOp, o: &ExpertMatMul) -> Lowered {

@@ -162,6 +162,9 @@ impl CpuProgram {
         let quantized = compiled.quantized.iter().map(|b| {
             let mut rows = QuantRows::new();
             rows.resize(b.rows, b.n_in);
+            if b.octets {
+                rows.add_octets(isa);
+            }
             rows
         });
         let data = StepData::new(compiled.product_rows);

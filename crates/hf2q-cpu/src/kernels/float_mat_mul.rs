@@ -17,8 +17,14 @@ use crate::step::StepData;
 /// Columns of a unit.
 const COLUMNS: usize = 16;
 
-/// Rows of a unit, so that they stay in the second cache while columns pass.
-const ROWS: usize = 64;
+/// Rows of a unit, so that they stay in the second cache while columns pass; a multiple of those of a register tile.
+const ROWS: usize = 66;
+
+/// Fewest rows for which narrow weights are converted once rather than for each few rows.
+const WIDENED: usize = 12;
+
+/// Longest rows of weights that are converted: four of them then take a third of a first-level cache.
+const WIDEST: usize = 1024;
 
 /// A stack of matrices of [`is_float`] type.
 pub(crate) struct Matrix {
@@ -63,7 +69,7 @@ impl VectorCall for FloatMatMul {
     }
 
     #[inline(always)]
-    fn run<S: Simd>(&self, s: S, cx: &Context<'_>, units: Range<usize>, _scratch: &mut Scratch) {
+    fn run<S: Simd>(&self, s: S, cx: &Context<'_>, units: Range<usize>, scratch: &mut Scratch) {
         let (x, out, count) = (cx.view(self.x.place), cx.view(self.out.place), cx.count(self.x));
         let per_block = self.weight.n_out.div_ceil(COLUMNS);
         for unit in units {
@@ -71,7 +77,8 @@ impl VectorCall for FloatMatMul {
             let rows = (count - first).min(ROWS);
             let block = Block { x, out, picks: Picks::All(first), rows };
             let column = unit % per_block * COLUMNS;
-            s.outline(Multiply { block, weight: &self.weight, matrix: 0, column });
+            let wide = &mut scratch.floats;
+            s.outline(Multiply { block, weight: &self.weight, matrix: 0, column, wide });
         }
     }
 
@@ -91,7 +98,7 @@ impl VectorCall for FloatExpertMatMul {
     }
 
     #[inline(always)]
-    fn run<S: Simd>(&self, s: S, cx: &Context<'_>, units: Range<usize>, _scratch: &mut Scratch) {
+    fn run<S: Simd>(&self, s: S, cx: &Context<'_>, units: Range<usize>, scratch: &mut Scratch) {
         let (x, out) = (cx.view(self.x.place), cx.view(self.out.place));
         let per_expert = self.weight.n_out.div_ceil(COLUMNS);
         for unit in units {
@@ -99,7 +106,8 @@ impl VectorCall for FloatExpertMatMul {
             let picks = Picks::Expert(found.entries, self.shape);
             let block = Block { x, out, picks, rows: found.entries.len() };
             let column = unit % per_expert * COLUMNS;
-            s.outline(Multiply { block, weight: &self.weight, matrix: found.expert, column });
+            let wide = &mut scratch.floats;
+            s.outline(Multiply { block, weight: &self.weight, matrix: found.expert, column, wide });
         }
     }
 }
@@ -119,17 +127,19 @@ struct Multiply<'a> {
     /// Which of the stack.
     matrix: usize,
     column: usize,
+    /// Memory for weights as f32.
+    wide: &'a mut Vec<f32>,
 }
 
 impl Kernel for Multiply<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(mut self, s: S) {
         match self.weight.ty {
-            TensorType::F16 => columns::<S, F16>(s, &self),
-            TensorType::Bf16 => columns::<S, Bf16>(s, &self),
-            _ => columns::<S, F32>(s, &self),
+            TensorType::F16 => columns::<S, F16>(s, &mut self),
+            TensorType::Bf16 => columns::<S, Bf16>(s, &mut self),
+            _ => columns::<S, F32>(s, &mut self),
         }
     }
 }
@@ -167,7 +177,7 @@ element!(F16, 2, read_f16);
 element!(Bf16, 2, read_bf16);
 
 #[inline(always)]
-fn columns<S: Simd, E: Element>(s: S, m: &Multiply<'_>) {
+fn columns<S: Simd, E: Element>(s: S, m: &mut Multiply<'_>) {
     let Matrix { bytes, n_in, n_out, .. } = m.weight;
     let row_bytes = n_in * E::BYTES;
     let bytes = &bytes[m.matrix * n_out * row_bytes..][..n_out * row_bytes];
@@ -175,7 +185,12 @@ fn columns<S: Simd, E: Element>(s: S, m: &Multiply<'_>) {
     let mut c = m.column;
     while S::WIDE && c + 4 <= end {
         let weights = Weights { bytes: &bytes[c * row_bytes..][..4 * row_bytes], n_in: *n_in };
-        rows::<S, E, 4>(s, &m.block, &weights, c);
+        if E::BYTES < size_of::<f32>() && m.block.rows >= WIDENED && weights.n_in <= WIDEST {
+            let weights = weights.widened::<S, E>(s, m.wide);
+            rows::<S, F32, 4>(s, &m.block, &weights, c);
+        } else {
+            rows::<S, E, 4>(s, &m.block, &weights, c);
+        }
         c += 4;
     }
     while !S::WIDE && c + 2 <= end {
@@ -194,6 +209,31 @@ fn columns<S: Simd, E: Element>(s: S, m: &Multiply<'_>) {
 struct Weights<'a> {
     bytes: &'a [u8],
     n_in: usize,
+}
+
+impl Weights<'_> {
+    /// The same weights as f32, which each of many rows would else convert again.
+    #[inline(always)]
+    #[expect(unsafe_code, reason = "weights are read as vectors, and shown as bytes")]
+    fn widened<'a, S: Simd, E: Element>(&self, s: S, wide: &'a mut Vec<f32>) -> Weights<'a> {
+        let len = self.bytes.len() / E::BYTES;
+        wide.resize(len.next_multiple_of(LANES).max(wide.len()), 0.0);
+        for (to, from) in wide.as_chunks_mut::<LANES>().0.iter_mut().zip(self.bytes.chunks(LANES * E::BYTES))
+        {
+            let mut last = [0; LANES * 4];
+            let from = if from.len() < LANES * E::BYTES {
+                last[..from.len()].copy_from_slice(from);
+                &last
+            } else {
+                from
+            };
+            // SAFETY: the chunk, or the array, has sixteen elements.
+            s.store(unsafe { E::read(s, from.as_ptr()) }, to);
+        }
+        // SAFETY: floats are four bytes each, all initialised.
+        let bytes = unsafe { std::slice::from_raw_parts(wide.as_ptr().cast(), len * size_of::<f32>()) };
+        Weights { bytes, n_in: self.n_in }
+    }
 }
 
 #[inline(always)]

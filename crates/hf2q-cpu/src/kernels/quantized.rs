@@ -6,9 +6,10 @@ use hf2q_plan::ExpertInput;
 
 use super::float_mat_mul::Matrix;
 use super::picks::{ExpertShape, GroupTable};
-use super::quant_mat_mul::{OutputRows, PANEL, Picked, QuantMatMul, quantize_row};
+use super::quant_mat_mul::{OutputRows, PANEL, Picked, QuantMatMul, in_octets, quantize_row};
 use crate::ahead::ask_for;
 use crate::call::{Call, Context, Operand, Scratch, Work};
+use crate::isa::Isa;
 use crate::step::StepData;
 
 /// Up to this many rows the weights' bytes bound the time.
@@ -21,6 +22,8 @@ pub(crate) struct Quantize {
     pub(crate) parts: usize,
     /// Which of [`Context::quantized`].
     pub(crate) into: usize,
+    /// Whether that has room for octets.
+    pub(crate) octets: bool,
 }
 
 /// See [`hf2q_plan::MatMul`]. A unit is a range of columns, for all rows.
@@ -29,7 +32,8 @@ pub(crate) struct QuantizedMatMul {
     pub(crate) from: usize,
     pub(crate) weight: Matrix,
     pub(crate) out: Operand,
-    pub(crate) threads: usize,
+    /// Threads and instruction set.
+    pub(crate) plan: (usize, Isa),
 }
 
 /// See [`hf2q_plan::ExpertMatMul`]. A unit is a range of columns of one expert's rows. The result's view is its whole
@@ -52,10 +56,14 @@ impl Call for Quantize {
     fn run(&self, cx: &Context<'_>, units: Range<usize>, _scratch: &mut Scratch) {
         let (x, into) = (cx.view(self.x.place), &cx.quantized[self.into]);
         let width = x.width() / self.parts;
+        let octets = self.octets && in_octets(cx.isa, cx.count(self.x));
         for row in units {
             for part in 0..self.parts {
                 // SAFETY: units are run once, so nobody else has this row, and no product reads in this stage.
-                let out = unsafe { into.row_shared(row * self.parts + part) };
+                let out = unsafe {
+                    let row = row * self.parts + part;
+                    if octets { into.row_in_octets(row) } else { into.row_shared(row) }
+                };
                 quantize_row(cx.isa, x.columns(row, part * width..(part + 1) * width), out);
             }
         }
@@ -63,7 +71,10 @@ impl Call for Quantize {
 }
 
 /// Columns of a unit: with many rows, products want some panels at a time; with few, threads want even shares.
-fn unit_columns(n_out: usize, rows: usize, threads: usize) -> usize {
+fn unit_columns(n_out: usize, rows: usize, (threads, isa): (usize, Isa)) -> usize {
+    if in_octets(isa, rows) {
+        return 4 * PANEL;
+    }
     if rows <= FEW {
         return PANEL;
     }
@@ -78,7 +89,7 @@ fn nanoseconds(weight: &Matrix, rows: usize, columns: usize) -> f32 {
 impl Call for QuantizedMatMul {
     fn work(&self, step: &StepData) -> Work {
         let rows = step.count(self.x.rows);
-        let columns = unit_columns(self.weight.n_out, rows, self.threads);
+        let columns = unit_columns(self.weight.n_out, rows, self.plan);
         let units = if rows == 0 { 0 } else { self.weight.n_out.div_ceil(columns) };
         Work::new(units, nanoseconds(&self.weight, rows, columns))
     }
@@ -87,7 +98,7 @@ impl Call for QuantizedMatMul {
     fn run(&self, cx: &Context<'_>, units: Range<usize>, scratch: &mut Scratch) {
         let rows = cx.count(self.x);
         let Matrix { bytes, ty, n_in, n_out } = &self.weight;
-        let each = unit_columns(*n_out, rows, self.threads);
+        let each = unit_columns(*n_out, rows, self.plan);
         let columns = units.start * each..(units.end * each).min(*n_out);
         let out = cx.view(self.out.place);
         let list = &cx.step.identity[..rows];
@@ -95,12 +106,16 @@ impl Call for QuantizedMatMul {
         let target = unsafe { OutputRows::new(out.base(rows), out.stride(), list) };
         let input = Picked { x: &cx.quantized[self.from], rows: list };
         let product = QuantMatMul::new(cx.isa, *ty, bytes, (*n_out, *n_in));
-        product.run(input, columns, &target, &mut scratch.quantized);
+        if in_octets(cx.isa, rows) {
+            product.run_laid_out(input, columns, &target, &mut scratch.quantized);
+        } else {
+            product.run(input, columns, &target, &mut scratch.quantized);
+        }
     }
 
     fn ahead(&self, step: &StepData, units: Range<usize>) {
         let Matrix { bytes, n_out, .. } = &self.weight;
-        let first = units.start * unit_columns(*n_out, step.count(self.x.rows), self.threads);
+        let first = units.start * unit_columns(*n_out, step.count(self.x.rows), self.plan);
         ask_for(&bytes[bytes.len() / n_out * first..]);
     }
 }

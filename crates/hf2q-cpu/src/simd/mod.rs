@@ -129,6 +129,8 @@ pub(crate) trait Kernel {
 pub(crate) fn dispatch<K: Kernel>(isa: Isa, kernel: K) -> K::Output {
     match isa {
         #[cfg(target_arch = "x86_64")]
+        Isa::Amx(s) => avx512::enter(s.avx512(), kernel),
+        #[cfg(target_arch = "x86_64")]
         Isa::Avx512(s) => avx512::enter(s, kernel),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2(s) => avx2::enter(s, kernel),

@@ -1,16 +1,21 @@
 //! Activations as signed bytes with one scale per 32, which is what quantized weights are multiplied with.
 
 use super::cells::Cells;
+#[cfg(target_arch = "x86_64")]
+use super::octets::{self, OctetRow};
+#[cfg(target_arch = "x86_64")]
+use super::quantize_avx512;
 use crate::isa::{Isa, Vectorize};
 
 /// Values that share a scale.
 pub const GROUP: usize = 32;
 
 /// Below this largest magnitude a group counts as zero: the inverse of its scale would leave single precision.
-const TINY: f32 = f32::from_bits((127 - 100) << 23);
+pub(super) const TINY: f32 = f32::from_bits((127 - 100) << 23);
 
 /// Quantized rows of equal length: per 32 values 32 codes, a scale and two sums of 16 codes. A value is
-/// `code · scale`. Reused from step to step without a new allocation.
+/// `code · scale`. Reused from step to step without a new allocation. Rows can be held a second time in octets, for
+/// products of many rows.
 #[derive(Debug, Default)]
 pub struct QuantRows {
     rows: usize,
@@ -18,6 +23,12 @@ pub struct QuantRows {
     codes: Cells<i8>,
     scales: Cells<f32>,
     sums: Cells<i32>,
+    /// Empty, or the rows as [`octets`] says, from the first cache line on.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) octets: Cells<u32>,
+    /// What codes in octets are exclusive-ored with.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) flip: u8,
 }
 
 /// One row of [`QuantRows`].
@@ -40,6 +51,9 @@ pub struct RowOut<'a> {
     pub scales: &'a mut [f32],
     /// Sums of codes.
     pub sums: &'a mut [i32],
+    /// Where the row is written a second time.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) octet: Option<OctetRow<'a>>,
 }
 
 /// Rows picked from a set: row `i` of the product belongs to row `rows[i]` of `x`. A row may be picked twice.
@@ -65,17 +79,33 @@ impl QuantRows {
         self.codes.resize(rows * n_in);
         self.scales.resize(rows * n_in / GROUP);
         self.sums.resize(rows * n_in / 16);
+        #[cfg(target_arch = "x86_64")]
+        self.octets.resize(0);
     }
 
-    /// Bytes of `rows` rows of `n_in` values.
-    pub fn bytes_of(rows: usize, n_in: usize) -> usize {
+    /// Bytes of `rows` rows of `n_in` values, with or without octets.
+    pub fn bytes_of(rows: usize, n_in: usize, in_octets: bool) -> usize {
         let floats = n_in / GROUP * size_of::<f32>() + n_in / 16 * size_of::<i32>();
-        rows.saturating_mul(n_in + floats)
+        #[cfg(target_arch = "x86_64")]
+        let octets = if in_octets { octets::words(rows, n_in) } else { 0 };
+        #[cfg(not(target_arch = "x86_64"))]
+        let octets = if in_octets { unreachable!("no instruction set reads octets") } else { 0_usize };
+        rows.saturating_mul(n_in + floats).saturating_add(octets.saturating_mul(size_of::<u32>()))
     }
 
     /// Bytes of all rows.
     pub fn bytes(&self) -> usize {
-        self.codes.bytes() + self.scales.bytes() + self.sums.bytes()
+        self.codes.bytes() + self.scales.bytes() + self.sums.bytes() + self.octet_bytes()
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn octet_bytes(&self) -> usize {
+        self.octets.bytes()
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn octet_bytes(&self) -> usize {
+        0
     }
 
     /// Number of rows.
@@ -105,6 +135,8 @@ impl QuantRows {
             codes: &mut self.codes.get_mut()[part(self.n_in)],
             scales: &mut self.scales.get_mut()[part(self.n_in / GROUP)],
             sums: &mut self.sums.get_mut()[part(self.n_in / 16)],
+            #[cfg(target_arch = "x86_64")]
+            octet: None,
         }
     }
 
@@ -122,6 +154,8 @@ impl QuantRows {
                 codes: self.codes.shared_mut(part(self.n_in)),
                 scales: self.scales.shared_mut(part(self.n_in / GROUP)),
                 sums: self.sums.shared_mut(part(self.n_in / 16)),
+                #[cfg(target_arch = "x86_64")]
+                octet: None,
             }
         }
     }
@@ -132,7 +166,31 @@ impl QuantRows {
         let scales = self.scales.get_mut().chunks_exact_mut(n / GROUP);
         let sums = self.sums.get_mut().chunks_exact_mut(n / 16);
         let rows = self.codes.get_mut().chunks_exact_mut(n).zip(scales.zip(sums));
-        rows.map(|(codes, (scales, sums))| RowOut { codes, scales, sums })
+        rows.map(|(codes, (scales, sums))| RowOut {
+            codes,
+            scales,
+            sums,
+            #[cfg(target_arch = "x86_64")]
+            octet: None,
+        })
+    }
+}
+
+/// No instruction set here reads octets.
+#[cfg(not(target_arch = "x86_64"))]
+impl QuantRows {
+    /// Nothing.
+    pub fn add_octets(&mut self, _isa: Isa) {}
+
+    /// [`QuantRows::row_shared`].
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    #[expect(unsafe_code, reason = "threads write different rows at the same time")]
+    pub unsafe fn row_in_octets(&self, row: usize) -> RowOut<'_> {
+        // SAFETY: the contract is the same.
+        unsafe { self.row_shared(row) }
     }
 }
 
@@ -146,7 +204,13 @@ pub fn quantize_row(isa: Isa, x: &[f32], out: RowOut<'_>) {
     assert!(
         x.len() == out.codes.len() && x.len() == out.scales.len() * GROUP && x.len() == out.sums.len() * 16
     );
-    isa.vectorize(Quantize { x, out });
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx(token) => quantize_avx512::row(token.avx512(), x, out),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(token) => quantize_avx512::row(token, x, out),
+        _ => isa.vectorize(Quantize { x, out }),
+    }
 }
 
 struct Quantize<'a> {

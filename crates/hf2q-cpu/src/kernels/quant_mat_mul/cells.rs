@@ -23,6 +23,16 @@ impl<T: Copy + Default> Cells<T> {
         self.0.capacity() * size_of::<T>()
     }
 
+    /// Index of the first element that starts a cache line; at most one line from the start.
+    pub(super) fn aligned(&self) -> usize {
+        self.0.as_ptr().align_offset(64).min(64 / size_of::<T>())
+    }
+
+    /// The first element of a part. Who writes through it keeps readers and other writers out.
+    pub(super) fn pointer(&self, range: Range<usize>) -> *mut T {
+        UnsafeCell::raw_get(self.0[range].as_ptr())
+    }
+
     /// A part to be read.
     pub(super) fn get(&self, range: Range<usize>) -> &[T] {
         let cells = &self.0[range];

@@ -8,21 +8,31 @@
 
 mod activations;
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod cells;
 mod formats;
+#[cfg(target_arch = "x86_64")]
+mod many;
+#[cfg(target_arch = "x86_64")]
+mod octets;
 mod output;
 mod panel;
 mod peak;
 mod portable;
 mod product;
+#[cfg(target_arch = "x86_64")]
+mod quantize_avx512;
 mod simd;
 mod single;
 mod stream;
 mod tile;
 mod unpack;
+#[cfg(target_arch = "x86_64")]
+mod vnni;
 
 #[cfg(test)]
 mod tests;
@@ -30,4 +40,4 @@ mod tests;
 pub use activations::{GROUP, Picked, QuantRows, Row, RowOut, quantize_row};
 pub use output::OutputRows;
 pub(crate) use peak::dots;
-pub use product::{PANEL, QuantMatMul, Scratch, supports};
+pub use product::{PANEL, QuantMatMul, Scratch, in_octets, supports};

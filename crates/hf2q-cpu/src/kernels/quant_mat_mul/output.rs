@@ -37,6 +37,22 @@ impl<'a> OutputRows<'a> {
         Self { rows: &self.rows[range], ..*self }
     }
 
+    /// Writes a vector, or its first lanes, to neighbouring columns of one row.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn write_lanes(
+        &self,
+        (row, column): (usize, usize),
+        values: std::arch::x86_64::__m512,
+        width: usize,
+    ) {
+        let at = self.rows[row] as usize * self.stride + column;
+        let mask = (1_u32 << width.min(16)).wrapping_sub(1) as u16;
+        // SAFETY: the product is asked for these columns, so the contract of `new` covers them; others are masked.
+        unsafe { std::arch::x86_64::_mm512_mask_storeu_ps(self.base.wrapping_add(at), mask, values) }
+    }
+
     /// Writes neighbouring columns of one row, given as bit patterns.
     pub(super) fn write(&self, row: usize, column: usize, values: &[u32]) {
         let at = self.rows[row] as usize * self.stride + column;

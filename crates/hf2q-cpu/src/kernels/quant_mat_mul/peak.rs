@@ -18,6 +18,8 @@ pub(crate) fn dots(isa: Isa, steps: usize) -> usize {
     let all = &mut dots;
     match isa {
         #[cfg(target_arch = "x86_64")]
+        Isa::Amx(token) => return super::amx::dots(token, steps),
+        #[cfg(target_arch = "x86_64")]
         Isa::Avx512(token) => token.enter(all),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2(token) => token.enter(all),

@@ -7,6 +7,8 @@ use hf2q_gguf::TensorType;
 
 use super::activations::Picked;
 use super::formats;
+#[cfg(target_arch = "x86_64")]
+use super::many::Engine;
 use super::output::OutputRows;
 use super::panel::Panel;
 use super::portable::Portable;
@@ -16,6 +18,8 @@ use super::stream;
 use super::tile::Tiles;
 use super::unpack::{Format, Kind, Unpack};
 use crate::isa::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::{Amx, Avx512};
 
 /// Columns come in panels of this size.
 pub const PANEL: usize = 16;
@@ -29,9 +33,40 @@ const CHUNK: usize = 64;
 /// Words of activations that one block of rows may take, so that they stay in a second-level cache.
 const BLOCK_WORDS: usize = 160 << 10;
 
+/// Fewest rows that are multiplied in octets; fewer are bound by reading weights rather than by arithmetic.
+#[cfg(target_arch = "x86_64")]
+const MANY: usize = 9;
+
+/// The same for matrix tiles.
+#[cfg(target_arch = "x86_64")]
+const MANY_FOR_TILES: usize = 9;
+
 /// Whether a matrix of this type with rows of `n_in` weights can be multiplied.
 pub fn supports(ty: TensorType, n_in: usize) -> bool {
     formats::known(ty) && n_in > 0 && n_in.is_multiple_of(ty.block_len())
+}
+
+/// Whether products of so many rows read activations in octets: see [`QuantMatMul::run_laid_out`].
+pub fn in_octets(isa: Isa, rows: usize) -> bool {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx(_) => rows >= MANY_FOR_TILES,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => rows >= MANY,
+        _ => false,
+    }
+}
+
+/// What codes in octets are exclusive-ored with for an instruction set.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn flip(isa: Isa) -> u8 {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx(_) => <Amx as Engine>::FLIP,
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => <Avx512 as Engine>::FLIP,
+        _ => 0,
+    }
 }
 
 /// A quantized weight matrix `[n_out][n_in]` in the layout of the file.
@@ -39,27 +74,29 @@ pub fn supports(ty: TensorType, n_in: usize) -> bool {
 pub struct QuantMatMul<'a> {
     isa: Isa,
     ty: TensorType,
-    weight: &'a [u8],
-    n_in: usize,
+    pub(super) weight: &'a [u8],
+    pub(super) n_in: usize,
     n_out: usize,
-    row_bytes: usize,
+    pub(super) row_bytes: usize,
 }
 
 /// Memory that products need, one for each thread, to be reused.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    stream: Words,
-    records: Words,
-    sums: Words,
-    ragged: Vec<u8>,
+    pub(super) stream: Words,
+    pub(super) records: Words,
+    pub(super) sums: Words,
+    pub(super) ragged: Vec<u8>,
+    /// Integer sums of matrix tiles.
+    pub(super) tiles: Words,
 }
 
 /// Words that start on a cache line.
 #[derive(Debug, Default)]
-struct Words(Vec<u32>);
+pub(super) struct Words(Vec<u32>);
 
 impl Words {
-    fn get(&mut self, len: usize) -> &mut [u32] {
+    pub(super) fn get(&mut self, len: usize) -> &mut [u32] {
         if self.0.len() < len + 16 {
             self.0.resize(len + 16, 0);
         }
@@ -102,6 +139,28 @@ impl<'a> QuantMatMul<'a> {
     ///
     /// If shapes do not fit.
     pub fn run(&self, input: Picked<'_>, cols: Range<usize>, out: &OutputRows<'_>, scratch: &mut Scratch) {
+        self.start(Call { matrix: self, input, cols, out, scratch, laid_out: false });
+    }
+
+    /// [`QuantMatMul::run`] with the first rows of `x`, which lie in octets already: see [`QuantRows::row_in_octets`].
+    /// For as many rows as [`in_octets`] accepts; a call costs no more than its columns.
+    ///
+    /// # Panics
+    ///
+    /// If shapes do not fit.
+    pub fn run_laid_out(
+        &self,
+        input: Picked<'_>,
+        cols: Range<usize>,
+        out: &OutputRows<'_>,
+        scratch: &mut Scratch,
+    ) {
+        assert!(in_octets(self.isa, input.rows.len()), "{} rows in octets", input.rows.len());
+        self.start(Call { matrix: self, input, cols, out, scratch, laid_out: true });
+    }
+
+    fn start(&self, mut call: Call<'_>) {
+        let Call { input, cols, out, .. } = &call;
         assert_eq!(input.x.n_in(), self.n_in, "length of the activations");
         assert_eq!(input.rows.len(), out.len(), "rows read and written");
         assert!(
@@ -113,23 +172,32 @@ impl<'a> QuantMatMul<'a> {
             cols.end.is_multiple_of(PANEL) || cols.end == self.n_out,
             "columns {cols:?} end inside a panel"
         );
-        formats::dispatch(self.ty, &mut Call { matrix: self, input, cols, out, scratch });
+        formats::dispatch(self.ty, &mut call);
     }
 }
 
 /// The arguments of one product.
 pub(super) struct Call<'a> {
-    matrix: &'a QuantMatMul<'a>,
-    input: Picked<'a>,
-    cols: Range<usize>,
-    out: &'a OutputRows<'a>,
-    scratch: &'a mut Scratch,
+    pub(super) matrix: &'a QuantMatMul<'a>,
+    pub(super) input: Picked<'a>,
+    pub(super) cols: Range<usize>,
+    pub(super) out: &'a OutputRows<'a>,
+    pub(super) scratch: &'a mut Scratch,
+    /// Whether the rows are the first ones of the set, and lie in octets.
+    pub(super) laid_out: bool,
 }
 
 /// Computes a product of weights of one format.
 pub(super) fn product<F: Format>(call: &mut Call<'_>) {
     debug_assert_eq!((F::BYTES, 32 * F::RECORDS), (F::TYPE.block_bytes(), F::TYPE.block_len()));
+    let many = in_octets(call.matrix.isa, call.input.rows.len());
     match call.matrix.isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx(token) if many => super::many::product::<_, F>(token, call),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(token) if many => super::many::product::<_, F>(token, call),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Amx(token) => call.blocks::<_, F>(token.avx512()),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512(token) => call.blocks::<_, F>(token),
         #[cfg(target_arch = "x86_64")]
@@ -198,7 +266,7 @@ impl Call<'_> {
         let total = m.n_in / 32;
         let width = S::LANES.min(self.cols.end - column);
         let weights = &m.weight[column * m.row_bytes..][..width * m.row_bytes];
-        let Scratch { stream, records, sums, ragged } = &mut *self.scratch;
+        let Scratch { stream, records, sums, ragged, .. } = &mut *self.scratch;
         let bytes = if width < S::LANES { padded(ragged, weights, S::LANES * m.row_bytes) } else { weights };
         let panel = Panel::new(bytes, m.row_bytes);
         let stream = stream.get(stream::stream_words::<F::Kind>(n, total));
@@ -220,7 +288,7 @@ impl Call<'_> {
 }
 
 /// The last rows of a matrix, followed by zeros up to `len` bytes.
-fn padded<'a>(ragged: &'a mut Vec<u8>, rows: &[u8], len: usize) -> &'a [u8] {
+pub(super) fn padded<'a>(ragged: &'a mut Vec<u8>, rows: &[u8], len: usize) -> &'a [u8] {
     ragged.clear();
     ragged.extend_from_slice(rows);
     ragged.resize(len, 0);

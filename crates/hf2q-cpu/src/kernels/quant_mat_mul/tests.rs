@@ -155,7 +155,7 @@ proptest! {
     fn results_are_invariant(
         seed in 1u64..u64::MAX,
         format in 0..FORMATS.len(),
-        picks in prop::collection::vec(0u32..5, 1..40),
+        picks in prop::collection::vec(0u32..5, 1..71),
         (n_out, k, panels) in (1usize..70, 1usize..7, 1usize..5),
     ) {
         let ty = FORMATS[format].0;
@@ -176,13 +176,17 @@ proptest! {
     }
 
     #[test]
-    fn quantized_activations_are_close_and_equal_everywhere(seed in 1u64..u64::MAX, size in -90i32..100) {
+    fn quantized_activations_are_close_and_equal_everywhere(
+        seed in 1u64..u64::MAX,
+        size in -90i32..100,
+        n in (1usize..40).prop_map(|groups| groups * GROUP),
+    ) {
         let mut noise = Noise(seed);
-        let x: Vec<f32> = (0..96).map(|_| noise.float() * (size as f32).exp2()).collect();
+        let x: Vec<f32> = (0..n).map(|_| noise.float() * (size as f32).exp2()).collect();
         let mut first: Option<(Vec<i8>, Vec<u32>)> = None;
         for isa in Isa::available() {
             let mut rows = QuantRows::new();
-            rows.resize(1, 96);
+            rows.resize(1, n);
             quantize_row(isa, &x, rows.row_mut(0));
             let row = rows.row(0);
             for (k, (&x, &code)) in x.iter().zip(row.codes).enumerate() {
@@ -211,6 +215,47 @@ fn many_rows_in_several_blocks_equal_one() {
     for row in [0, 1, 7, 8, 127, 128, 249] {
         let one = product(&mm, Picked { x: &x, rows: &[row] }, n_out, 16);
         assert_eq!(bits(&one), bits(&all[row as usize * n_out..][..n_out]), "row {row}");
+    }
+}
+
+/// Products of rows that are laid out before equal those of one row at a time, with one range of k and with several.
+#[test]
+fn rows_in_octets_equal_others() {
+    for (i, (ty, _)) in FORMATS.into_iter().enumerate() {
+        let (n_in, n_out) = ([768, 2304][i % 2], 37);
+        let mut noise = Noise(31 + i as u64);
+        let weight = blocks(ty, n_out * n_in / ty.block_len(), &mut noise, None);
+        let values: Vec<f32> = (0..70 * n_in).map(|_| noise.float()).collect();
+        let plain = QuantMatMul::new(Isa::Portable, ty, &weight, (n_out, n_in));
+        let mut one = QuantRows::new();
+        one.resize(1, n_in);
+        let mut alone = Vec::new();
+        for row in values.chunks(n_in) {
+            quantize_row(Isa::Portable, row, one.row_mut(0));
+            alone.extend(bits(&product(&plain, Picked { x: &one, rows: &[0] }, n_out, 48)));
+        }
+        let counts = [9, 15, 16, 17, 70];
+        for (isa, rows) in Isa::available().into_iter().flat_map(|isa| counts.map(|rows| (isa, rows))) {
+            if !in_octets(isa, rows) {
+                continue;
+            }
+            let mut x = QuantRows::new();
+            x.resize(rows, n_in);
+            x.add_octets(isa);
+            for (row, values) in values.chunks(n_in).take(rows).enumerate() {
+                // SAFETY: this thread has all rows.
+                quantize_row(isa, values, unsafe { x.row_in_octets(row) });
+            }
+            let (mut out, list) = (vec![f32::NAN; rows * n_out], (0..rows as u32).collect::<Vec<_>>());
+            // SAFETY: the rows are those of `out`, and only this thread touches it.
+            let to = unsafe { OutputRows::new(out.as_mut_ptr(), n_out, &list) };
+            let mm = QuantMatMul::new(isa, ty, &weight, (n_out, n_in));
+            let mut scratch = Scratch::new();
+            for columns in [0..16, 16..n_out] {
+                mm.run_laid_out(Picked { x: &x, rows: &list }, columns, &to, &mut scratch);
+            }
+            assert_eq!(bits(&out), alone[..rows * n_out], "{ty} {} {rows} rows", isa.name());
+        }
     }
 }
 
