@@ -96,7 +96,7 @@ async function stream(asked, last, response, seen) {
     }
   };
   delta({ role: "assistant", content: "" });
-  const wish = last.role === "tool" ? "tool" : last.content.split(" ")[0].toLowerCase();
+  const wish = last.role === "tool" ? "tool" : (/^\w+/.exec(last.content.toLowerCase())?.[0] ?? "");
   await sleep(wish === "slow" ? 300 : 30);
   if (wish === "rich") await say("content", RICH, 2);
   else if (wish === "slow") await say("content", "One more word. ".repeat(400), 15);

@@ -33,6 +33,7 @@ function showList() {
   const focused = document.activeElement?.closest?.("#list li")?.dataset.id;
   byId("list").replaceChildren(...parts);
   if (focused) byId("list").querySelector(`li[data-id="${focused}"] .open`)?.focus();
+  byId("heading").textContent = titleOf(state.conversation);
   document.title = state.conversation.title ? `${state.conversation.title} – hf2q` : "hf2q";
 }
 
@@ -101,7 +102,8 @@ function openConversation(conversation) {
 function newChat() {
   openConversation(newConversation(remembered("settings", {})));
   closeDrawer();
-  byId("prompt").focus();
+  // On a phone the keyboard would cover the page.
+  if (matchMedia("(hover: hover)").matches) byId("prompt").focus();
 }
 
 function showThread() {
@@ -423,7 +425,8 @@ function listen() {
   on("settings", "input", (event) => event.target.name === "tools" && checkTools(event.target));
   on("reset", "click", () => byId("settings").querySelectorAll("form [name]").forEach((field) => { field.value = ""; }));
   on("key-open", "click", () => { byId("settings").close(); openKey(readModels); });
-  on("key-ok", "click", () => { byId("key").returnValue = "ok"; });
+  on("settings-close", "click", () => byId("settings").close());
+  on("key-cancel", "click", () => byId("key").close());
   on("composer", "submit", (event) => { event.preventDefault(); submitPrompt(); });
   on("prompt", "input", () => { fitPrompt(); showComposer(); });
   on("prompt", "keydown", promptKeys);

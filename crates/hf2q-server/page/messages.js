@@ -117,7 +117,7 @@ function callsForm(box, conversation, node, act) {
   const labels = calls.map((call, i) => el("label", null, calls.length > 1 ? `Result of ${call.name} (${i + 1})` : "Result", fields[i]));
   const send = () => act.results(node, calls.map((call, i) => ({ id: call.id, text: fields[i].value })));
   return [el("div", { class: "call results" }, el("h3", null, "What the tools answer"), ...labels,
-    el("label", null, el("button", { type: "button", class: "filled", onclick: send }, "Send results")))];
+    el("div", { class: "send" }, el("button", { type: "button", class: "filled", onclick: send }, "Send results")))];
 }
 
 function facts(node) {
@@ -125,7 +125,7 @@ function facts(node) {
   const { first, speed, tokens, counted, prompt, cached } = node.facts;
   const parts = [
     speed > 0 && `${speed.toFixed(speed < 10 ? 1 : 0)} tokens/s`,
-    `first after ${first < 995 ? `${Math.round(first)} ms` : `${(first / 1000).toFixed(1)} s`}`,
+    `first token ${first < 995 ? `${Math.round(first)} ms` : `${(first / 1000).toFixed(1)} s`}`,
     counted && `${tokens} ${tokens === 1 ? "token" : "tokens"}`,
     counted && cached > 0 && `${cached} of ${prompt} prompt tokens cached`,
     node.model,
