@@ -85,7 +85,7 @@ fn a_reader_that_does_not_read_loses_its_answer_and_holds_up_no_one() {
     // What the system holds for a connection is filled by eight answers, each with many probabilities.
     let more = with(endless(), json!({ "stream": true, "logprobs": true, "top_logprobs": 20, "n": 8 }));
     let slow = server.open("POST", "/v1/chat/completions", &[], &chat("x", more).to_string());
-    server.wait_for("hf2q_answer_tokens_total", |n| n > 0.0);
+    server.wait_for("hf2q_time_to_first_token_seconds_count", |n| n > 0.0);
     assert_eq!(server.chat("quick", json!({ "max_tokens": 3 })).status, 200);
     wait_until_idle(&server);
     assert_eq!(server.metric("hf2q_jobs_cancelled_total"), 8.0);
@@ -135,7 +135,7 @@ fn a_stopped_server_lets_answers_end_or_cuts_them() {
         serve(Settings::default(), vec![Demo { context: 16_384, sequences: 1, ..Demo::default() }]);
     let body = chat("x", with(endless(), json!({ "stream": true }))).to_string();
     let open = server.open("POST", "/v1/chat/completions", &[], &body);
-    server.wait_for("hf2q_answer_tokens_total", |n| n > 0.0);
+    server.wait_for("hf2q_time_to_first_token_seconds_count", |n| n > 0.0);
     let start = Instant::now();
     server.server.take().unwrap().stop(Duration::ZERO);
     assert!(start.elapsed() < Duration::from_secs(20));
