@@ -354,6 +354,7 @@ const narrow = matchMedia("(max-width: 760px)");
 function showSide(open) {
   byId("app").classList.toggle("narrowed", !open);
   byId("side-open").hidden = open && !narrow.matches;
+  byId("new-short").hidden = byId("side-open").hidden;
   byId("side-open").setAttribute("aria-expanded", String(open));
   // A drawer over the page takes the focus for itself.
   byId("room").inert = open && narrow.matches;
@@ -409,6 +410,7 @@ function pageKeys(event) {
 function listen() {
   const on = (id, event, listener) => byId(id).addEventListener(event, listener);
   on("new", "click", newChat);
+  on("new-short", "click", newChat);
   on("search", "input", showList);
   on("export", "click", exportHistory);
   on("import", "click", () => byId("import-file").click());

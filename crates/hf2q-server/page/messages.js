@@ -106,7 +106,7 @@ function stateParts(node, busy, act) {
 function showCall(call) {
   let shown = call.arguments;
   try { shown = JSON.stringify(JSON.parse(call.arguments), null, 2); } catch { /* It is still being written, or is none. */ }
-  return el("section", { class: "call" }, el("h3", null, "Calls ", el("code", null, call.name)), el("pre", { tabindex: "0" }, shown));
+  return el("section", { class: "call" }, el("h2", null, "Calls ", el("code", null, call.name)), el("pre", { tabindex: "0" }, shown));
 }
 
 /** Fields for what the called functions give, until an answer to them is there. */
@@ -116,7 +116,7 @@ function callsForm(box, conversation, node, act) {
   const fields = calls.map((call) => el("textarea", { rows: "2", "aria-label": `Result of ${call.name}` }));
   const labels = calls.map((call, i) => el("label", null, calls.length > 1 ? `Result of ${call.name} (${i + 1})` : "Result", fields[i]));
   const send = () => act.results(node, calls.map((call, i) => ({ id: call.id, text: fields[i].value })));
-  return [el("div", { class: "call results" }, el("h3", null, "What the tools answer"), ...labels,
+  return [el("div", { class: "call results" }, el("h2", null, "What the tools answer"), ...labels,
     el("div", { class: "send" }, el("button", { type: "button", class: "filled", onclick: send }, "Send results")))];
 }
 
