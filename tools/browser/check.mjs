@@ -33,6 +33,8 @@ async function openReader(url, options = {}) {
     if (["error", "warning"].includes(m.type()) && !/status of (401|429|503)|ERR_INCOMPLETE|ERR_CONNECTION|ERR_EMPTY/.test(m.text())) problems.push(`console: ${m.text()}`);
   });
   page.on("dialog", (d) => { problems.push(`dialog: ${d.message()}`); d.dismiss(); });
+  // A small model may go on for long.
+  if (address) await page.addInitScript(() => { localStorage["hf2q-settings"] ??= '{"max_tokens":"200"}'; });
   await page.goto(url);
   await page.waitForFunction(() => document.querySelector("#model option")?.value || document.querySelector("#key[open]"));
   return page;
@@ -47,6 +49,16 @@ async function say(page, text) {
   await page.press("#prompt", "Enter");
   await page.waitForFunction((n) => document.querySelectorAll("article").length >= n + 2, before);
   await idle(page);
+}
+
+/** Has something to look at: of a model's answer the beginning. */
+async function fill(page) {
+  if (!address) return say(page, "rich");
+  await page.fill("#prompt", "Show me a list, a table and some code.");
+  await page.press("#prompt", "Enter");
+  await page.waitForFunction(() => document.querySelector("article.assistant > .body")?.innerText.length > 200 || document.querySelector("#stop").hidden);
+  await page.keyboard.press("Escape");
+  return idle(page);
 }
 
 const lastText = (page) => answers(page).last().locator(":scope > .body").innerText();
@@ -174,7 +186,8 @@ const general = {
   async "the page fits a phone, in light and dark"(url) {
     for (const colorScheme of ["light", "dark"]) {
       const page = await openReader(url, { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true, colorScheme });
-      await say(page, "rich");
+      if (model) await page.selectOption("#model", model);
+      await fill(page);
       const wide = await page.evaluate(() => document.documentElement.scrollWidth);
       assert.ok(wide <= 390, `the page is ${wide} pixels wide`);
       await shot(page, `phone-${colorScheme}`);
@@ -187,7 +200,8 @@ const general = {
       assert.ok(await page.locator("#app.narrowed").count());
       await page.context().close();
       const wider = await openReader(url, { colorScheme });
-      await say(wider, "rich");
+      if (model) await wider.selectOption("#model", model);
+      await fill(wider);
       await accessible(wider, `desktop, ${colorScheme}`);
       await shot(wider, `desktop-${colorScheme}`);
       await wider.context().close();
@@ -306,6 +320,19 @@ const known = {
     await page.waitForTimeout(100);
     assert.equal(seen.cut, cut + 1);
     assert.equal(await page.evaluate(() => document.activeElement.id), "prompt");
+    await page.context().close();
+  },
+
+  async "a conversation deleted while it is written stays deleted"(url) {
+    const page = await openReader(url);
+    await page.fill("#prompt", "slow");
+    await page.press("#prompt", "Enter");
+    await page.getByText("One more word.").first().waitFor();
+    await page.getByRole("button", { name: "Delete slow" }).click();
+    await page.waitForTimeout(400);
+    assert.equal(await page.locator("#list li").count(), 0);
+    await page.reload();
+    await page.waitForFunction(() => document.querySelector("#list .none"));
     await page.context().close();
   },
 

@@ -68,20 +68,25 @@ function renameEntry(entry, conversation) {
 }
 
 function deleteConversation(conversation) {
+  deleted.add(conversation.id);
   runOf(conversation)?.stop();
   library.remove(conversation.id).catch(cannotKeep);
   const shown = state.conversation.id === conversation.id;
   if (shown) newChat();
   showList();
   byId("list").focus();
-  toast(`Deleted “${titleOf(conversation).slice(0, 40)}”`, "Undo", () => { save(conversation); showList(); if (shown) openConversation(conversation); });
+  toast(`Deleted “${titleOf(conversation).slice(0, 40)}”`, "Undo", () => { deleted.delete(conversation.id); save(conversation); showList(); if (shown) openConversation(conversation); });
 }
 
 const cannotKeep = () => toast("The browser could not keep this conversation. Export it if you need it.");
 
-function save(conversation) {
+/** Deleted here: what a last piece of an answer would bring back. */
+const deleted = new Set();
+
+async function save(conversation) {
+  if (deleted.has(conversation.id)) return;
   conversation.saved = Date.now();
-  return library.save(conversation).catch(cannotKeep);
+  await library.save(conversation).catch(cannotKeep);
 }
 
 // ---- The conversation
@@ -184,7 +189,7 @@ function ask(text, parent) {
   toLatest();
 }
 
-/** Takes a failed answer away and asks again in its place. */
+/** Asks again: the new answer stands beside the old one. */
 function retry(node) {
   const { conversation } = state;
   if (runOf(conversation)) return;
@@ -232,6 +237,7 @@ async function readModels() {
     state.modelsTrouble = "";
   } catch (error) {
     state.modelsTrouble = error.message;
+    state.locked = error.status === 401;
     if (error.status === 401 && !byId("key").open && !readModels.asked) {
       readModels.asked = true;
       openKey(readModels);
@@ -265,7 +271,7 @@ function showModels() {
 function showModelState() {
   const model = state.models.find((m) => m.id === byId("model").value);
   const load = byId("load");
-  const words = state.modelsTrouble ? "not reached" : STATES[model?.state] ?? "";
+  const words = state.modelsTrouble ? (state.locked ? "needs a key" : "not reached") : STATES[model?.state] ?? "";
   load.dataset.state = state.modelsTrouble ? "failed" : model?.state ?? "";
   load.title = state.modelsTrouble || (model?.context ? `${words}, ${model.context} tokens of context` : words);
   load.hidden = !words;
@@ -340,7 +346,10 @@ async function importHistory(file) {
     found = JSON.parse(await file.text()).conversations.map(readConversation).filter(Boolean);
   } catch { /* No file of ours. */ }
   if (!found.length) return toast("This file holds no conversations.");
-  for (const conversation of found) await save(conversation);
+  for (const conversation of found) {
+    deleted.delete(conversation.id);
+    await save(conversation);
+  }
   const shown = library.conversations.get(state.conversation.id);
   if (shown) openConversation(shown);
   showList();

@@ -120,7 +120,7 @@ const MAKERS = {
     const sides = cells(delimiters).map((d) => (d.endsWith(":") ? (d.startsWith(":") ? "center" : "right") : null));
     const row = (tag, line) => {
       const texts = cells(line);
-      return el("tr", null, ...sides.map((side, i) => el(tag, { class: side }, inline(texts[i] ?? ""))));
+      return el("tr", null, ...sides.map((side, i) => el(texts[i] ? tag : "td", { class: side }, inline(texts[i] ?? ""))));
     };
     const body = el("tbody", null, ...rows.map((line) => row("td", line)));
     const table = el("table", null, el("thead", null, row("th", head)), body);
