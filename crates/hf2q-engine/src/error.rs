@@ -98,6 +98,11 @@ pub enum EngineError {
         /// The operation that was looked for.
         op: &'static str,
     },
+    /// Hidden states that have no direction, so that nothing of length 1 can be made of them.
+    #[error(
+        "the prompt has no vector: its hidden states are not finite numbers, or all are zero; the weights are damaged, or the backend shows no hidden states"
+    )]
+    NoVector,
     /// The system gave no thread for the engine.
     #[error("the engine's thread could not be started: {0}")]
     Thread(#[source] std::io::Error),

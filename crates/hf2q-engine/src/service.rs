@@ -252,8 +252,10 @@ impl Shared {
     }
 }
 
-fn serve(shared: &Shared, mut scheduler: Scheduler) {
+fn serve(shared: &Shared, scheduler: Scheduler) {
     let _over = Over(shared);
+    // Goes before the thread is said to have ended, its engine with it; a parameter would go after.
+    let mut scheduler = scheduler;
     while shared.look(&mut scheduler) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| shared.step(&mut scheduler))) {
             scheduler.fail_running(EngineError::panicked(&*panic));

@@ -1,11 +1,10 @@
 //! The tokens that may be drawn, and the filters that thin them out. Every filter keeps at least one.
 //!
-//! Large vocabularies are not sorted: what is drawn lies nearly always among the few hundred most likely tokens. Those are
-//! found in one pass, and more of them only if they are needed.
-
-use std::cmp::Ordering;
+//! Large vocabularies are rarely sorted: what is drawn lies nearly always among the few hundred most likely tokens. Those
+//! are found in one pass, and more of them only if they are needed.
 
 use super::exp::{exp, sum};
+use super::order::{FEW, highest};
 
 /// The most likely token; of equals the lowest id. `None` if no logit is finite.
 pub(super) fn arg_max(logits: &[f32]) -> Option<u32> {
@@ -54,50 +53,6 @@ pub(super) fn scan(logits: &[f32]) -> Scan {
 /// Logits that are looked at side by side.
 const LANES: usize = 16;
 
-/// Tokens that are looked at before the lowest of them are dropped.
-const BUFFER: usize = 1024;
-
-/// The `n` highest finite logits and their tokens, in the order of [`descending`].
-pub(super) fn highest(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
-    let full = n.saturating_mul(2).max(BUFFER);
-    let mut kept: Vec<(u32, f32)> = Vec::new();
-    let mut least = f32::NEG_INFINITY;
-    // Of equals the first stays, and tokens come by ascending id: what equals the least of n that are kept is not.
-    let above = |logit: f32, least: f32| logit > least && logit < f32::INFINITY;
-    for (first, part) in (0..).step_by(LANES).zip(logits.chunks(LANES)) {
-        // Most parts have none.
-        if !part.iter().fold(false, |any, &logit| any | above(logit, least)) {
-            continue;
-        }
-        kept.extend((first..).zip(part.iter().copied()).filter(|&(_, logit)| above(logit, least)));
-        if kept.len() >= full {
-            least = keep_highest(&mut kept, n);
-        }
-    }
-    keep_highest(&mut kept, n);
-    kept.sort_unstable_by(descending);
-    kept
-}
-
-/// Drops all but the `n` highest; returns the least of them, if there are as many.
-fn keep_highest(kept: &mut Vec<(u32, f32)>, n: usize) -> f32 {
-    if n == 0 {
-        kept.clear();
-        return f32::INFINITY;
-    }
-    if kept.len() < n {
-        return f32::NEG_INFINITY;
-    }
-    let least = kept.select_nth_unstable_by(n - 1, descending).1.1;
-    kept.truncate(n);
-    least
-}
-
-/// Descending by logit, then ascending by id: a total order of finite logits, so that equal logits give equal draws.
-fn descending(a: &(u32, f32), b: &(u32, f32)) -> Ordering {
-    b.1.partial_cmp(&a.1).unwrap_or(Ordering::Equal).then(a.0.cmp(&b.0))
-}
-
 /// Candidates that are looked at first where all tokens are, and by what their number grows.
 const FIRST: usize = 256;
 const GROWTH: usize = 16;
@@ -135,11 +90,16 @@ impl<'a> Candidates<'a> {
         let information = |c: &(u32, f32)| -(self.weight(c) / total).max(f64::MIN_POSITIVE).ln();
         let entropy: f64 = self.kept.iter().map(|c| self.weight(c) / total * information(c)).sum();
         let distance = |c: &(u32, f32)| (information(c) - entropy).abs();
-        let mut nearest = self.kept.clone();
-        nearest.sort_by(|a, b| distance(a).total_cmp(&distance(b)).then(descending(a, b)));
-        self.kept = nearest;
+        // Distances are not negative: their bits ascend with them. Of equals the more likely token comes first.
+        let ranked = self.kept.iter().enumerate();
+        let mut nearest: Vec<(u64, usize)> = ranked.map(|(rank, c)| (distance(c).to_bits(), rank)).collect();
+        nearest.sort_unstable();
+        let all: Vec<(u32, f32)> = std::mem::take(&mut self.kept);
+        self.kept = nearest.iter().map(|&(_, rank)| all[rank]).collect();
         self.keep_mass(f64::from(p) * total);
-        self.kept.sort_unstable_by(descending);
+        nearest.truncate(self.kept.len());
+        nearest.sort_unstable_by_key(|&(_, rank)| rank);
+        self.kept = nearest.into_iter().map(|(_, rank)| all[rank]).collect();
     }
 
     /// The most likely tokens, until their probability reaches `p`.
@@ -160,17 +120,13 @@ impl<'a> Candidates<'a> {
     /// Takes the token at `uniform` (in [0, 1)) of the cumulative probability after `temperature`.
     pub(super) fn draw(&mut self, temperature: f32, uniform: f64) -> u32 {
         let max = self.kept[0].1;
-        let weight = |logit: f32| f64::from(exp((logit - max) / temperature));
-        let total = if self.more {
-            sum(self.logits, max, temperature)
-        } else {
-            self.kept.iter().map(|c| weight(c.1)).sum()
-        };
+        let mut weights = weigh(&self.kept, max, temperature);
+        let total = if self.more { sum(self.logits, max, temperature) } else { add(&weights) };
         let mut left = uniform * total;
         let mut at = 0;
         loop {
-            for &(id, logit) in &self.kept[at..] {
-                left -= weight(logit);
+            for (&(id, _), &weight) in self.kept[at..].iter().zip(&weights) {
+                left -= f64::from(weight);
                 if left < 0.0 {
                     return id;
                 }
@@ -181,6 +137,7 @@ impl<'a> Candidates<'a> {
             }
             at = self.kept.len();
             self.grow();
+            weights = weigh(&self.kept[at..], max, temperature);
         }
     }
 
@@ -193,7 +150,7 @@ impl<'a> Candidates<'a> {
         if self.more {
             return sum(self.logits, self.max, 1.0);
         }
-        self.kept.iter().map(|c| self.weight(c)).sum()
+        add(&weigh(&self.kept, self.max, 1.0))
     }
 
     fn keep_mass(&mut self, mass: f64) {
@@ -207,27 +164,36 @@ impl<'a> Candidates<'a> {
 
     /// Drops the first candidate whose weight is refused and all behind it, but for the most likely one.
     fn keep_while(&mut self, mut go_on: impl FnMut(f64) -> bool) {
-        let mut n = 0;
+        let mut at = 0;
         loop {
-            while n < self.kept.len() {
-                if !go_on(self.weight(&self.kept[n])) {
-                    self.kept.truncate(n.max(1));
-                    self.more = false;
-                    return;
-                }
-                n += 1;
+            let weights = weigh(&self.kept[at..], self.max, 1.0);
+            if let Some(n) = weights.iter().position(|&weight| !go_on(f64::from(weight))) {
+                self.kept.truncate((at + n).max(1));
+                self.more = false;
+                return;
             }
             if !self.more {
                 return;
             }
+            at = self.kept.len();
             self.grow();
         }
     }
 
-    /// Keeps more of those that are candidates.
+    /// Keeps more of those that are candidates, all of them where the next ones are not few.
     fn grow(&mut self) {
         let n = self.kept.len() * GROWTH;
+        let n = if n > self.logits.len() / FEW { self.logits.len() } else { n };
         self.kept = highest(self.logits, n);
-        self.more = self.kept.len() == n;
+        self.more = n < self.logits.len() && self.kept.len() == n;
     }
+}
+
+/// `e^((logit - max) / divisor)` of each: apart from what is done with them, so that it is done for several at a time.
+fn weigh(candidates: &[(u32, f32)], max: f32, divisor: f32) -> Vec<f32> {
+    candidates.iter().map(|c| exp((c.1 - max) / divisor)).collect()
+}
+
+fn add(weights: &[f32]) -> f64 {
+    weights.iter().map(|&weight| f64::from(weight)).sum()
 }

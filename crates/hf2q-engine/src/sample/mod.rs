@@ -5,6 +5,7 @@
 
 mod candidates;
 mod exp;
+mod order;
 mod penalties;
 mod philox;
 
@@ -177,7 +178,7 @@ pub(crate) fn log_sum(logits: &[f32]) -> Option<f64> {
 
 /// The `n` highest finite logits and their tokens, in descending order; of equals the lowest id first.
 pub(crate) fn most_likely(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
-    candidates::highest(logits, n)
+    order::highest(logits, n)
 }
 
 fn parameter(name: &'static str, found: f32, ok: bool, accepted: &'static str) -> Result<(), SampleError> {

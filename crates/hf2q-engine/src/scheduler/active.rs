@@ -150,7 +150,7 @@ impl Active {
         self.usage.recomputed_tokens += to.min(self.reached).saturating_sub(computed.from);
         self.reached = self.reached.max(to);
         if self.embeds() {
-            return Ok(self.pool(computed));
+            return self.pool(computed);
         }
         if !self.tell_prompt(computed) {
             return Ok(Some(Finish::Cancelled));
@@ -162,14 +162,14 @@ impl Active {
         self.draw(&computed.logits[last..])
     }
 
-    /// The job ends for a reason; what it took, and how long it ran.
-    pub(super) fn finish(mut self, reason: Finish) -> (Usage, Duration) {
+    /// The job ends for a reason; how long it ran.
+    pub(super) fn finish(mut self, reason: Finish) -> Duration {
         let now = Instant::now();
         let started = self.started.unwrap_or(now);
         let first = self.first.unwrap_or(now);
         let times = Times { queued: started - self.submitted, prompt: first - started, answer: now - first };
         self.tell(Event::Finished { reason, usage: self.usage, times });
-        (self.usage, now - started)
+        now - started
     }
 
     /// The job ends with an error.
@@ -232,8 +232,8 @@ impl Active {
         probabilities.is_empty() || self.tell(Event::Prompt(probabilities))
     }
 
-    fn pool(&mut self, computed: &Computed<'_>) -> Option<Finish> {
-        let Work::Embed { sum, .. } = &mut self.work else { return None };
+    fn pool(&mut self, computed: &Computed<'_>) -> Result<Option<Finish>, EngineError> {
+        let Work::Embed { sum, .. } = &mut self.work else { return Ok(None) };
         let rows = computed.logits.len() / computed.vocabulary;
         let width = computed.hidden.len().checked_div(rows).unwrap_or(0);
         for row in computed.hidden.chunks_exact(width.max(1)) {
@@ -241,14 +241,21 @@ impl Active {
             sum.iter_mut().zip(row).for_each(|(s, &x)| *s += f64::from(x));
         }
         if computed.from + computed.count < self.history.len() {
-            return None;
+            return Ok(None);
         }
         let length = sum.iter().map(|s| s * s).sum::<f64>().sqrt();
-        let scale = if length > 0.0 { 1.0 / length } else { 0.0 };
-        let vector = sum.iter().map(|s| (s * scale) as f32).collect();
+        if !length.is_normal() {
+            return Err(EngineError::NoVector);
+        }
+        let vector = sum.iter().map(|s| (s / length) as f32).collect();
         self.first = Some(Instant::now());
         let go_on = self.tell(Event::Embedding(vector));
-        Some(if go_on { Finish::Complete } else { Finish::Cancelled })
+        Ok(Some(if go_on { Finish::Complete } else { Finish::Cancelled }))
+    }
+
+    /// Tokens that were given to the sink.
+    pub(super) fn answer_tokens(&self) -> usize {
+        self.usage.answer_tokens
     }
 
     /// A sink that panics is done.
@@ -259,11 +266,50 @@ impl Active {
 }
 
 impl Drop for Active {
-    /// A job is dropped before its end only where a panic unwinds.
+    /// A job is dropped before its end only where a panic unwinds. What others have put in may panic as it goes, which is no
+    /// other job's concern.
     fn drop(&mut self) {
         if !self.over {
             let why = "the job was lost".to_owned();
             self.tell(Event::Failed(Arc::new(EngineError::Panicked { why })));
+        }
+        let sink = std::mem::replace(&mut self.sink, Box::new(|_| false));
+        let _ = catch_unwind(AssertUnwindSafe(move || drop(sink)));
+        if let Work::Answer { answer, .. } = &mut self.work {
+            let constraint = answer.constraint.take();
+            let _ = catch_unwind(AssertUnwindSafe(move || drop(constraint)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// What a prompt of one token becomes whose hidden state is this.
+    fn embed(hidden: &[f32]) -> (Result<Option<Finish>, EngineError>, usize) {
+        let events = Arc::new(Mutex::new(0));
+        let seen = Arc::clone(&events);
+        let sink = Box::new(move |_| {
+            *seen.lock().unwrap() += 1;
+            true
+        });
+        let job = Job { prompt: vec![3], task: Task::Embed(Pooling::Last), deadline: None };
+        let mut active = Active::new(JobId(0), job, sink, (10, Instant::now()));
+        let computed = Computed { from: 0, count: 1, logits: &[0.0; 5], hidden, vocabulary: 5 };
+        let end = active.advance(&computed);
+        let told = *events.lock().unwrap();
+        (end, told)
+    }
+
+    #[test]
+    fn hidden_states_without_a_direction_are_an_error() {
+        assert!(matches!(embed(&[3.0, f32::MAX]), (Ok(Some(Finish::Complete)), 1)));
+        for hidden in [&[1.0, f32::NAN][..], &[f32::NEG_INFINITY, 0.0], &[0.0, -0.0], &[]] {
+            let (end, told) = embed(hidden);
+            assert!(matches!(end, Err(EngineError::NoVector)) && told == 0, "{hidden:?}: {end:?}");
         }
     }
 }

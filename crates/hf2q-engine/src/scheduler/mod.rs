@@ -210,9 +210,11 @@ impl Scheduler {
                 hidden: &hidden.values[rows.start * width..rows.end * width],
                 vocabulary,
             };
+            let before = r.job.answer_tokens();
             if let Some(end) = r.job.advance(&computed).transpose() {
                 ends.push((r.job.id, end));
             }
+            self.counts.answer_tokens += (r.job.answer_tokens() - before) as u64;
         }
         shares.iter().for_each(|share| self.settle(share));
         for (id, end) in ends {
@@ -281,8 +283,7 @@ impl Scheduler {
             Finish::Cancelled | Finish::Deadline => self.counts.cancelled += 1,
             Finish::Stop(_) | Finish::Length | Finish::Complete => self.counts.finished += 1,
         }
-        let (usage, ran) = job.finish(reason);
-        self.counts.answer_tokens += usage.answer_tokens as u64;
+        let ran = job.finish(reason);
         self.job_seconds += (ran.as_secs_f64() - self.job_seconds) / 8.0;
     }
 

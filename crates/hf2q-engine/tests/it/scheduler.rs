@@ -508,5 +508,49 @@ fn a_constraint_that_leaves_nothing_or_panics_fails_its_job_alone() {
     assert!(logs[0].failure().unwrap().contains("allows no token"));
     assert!(logs[1].failure().unwrap().contains("an odd constraint") && logs[1].tokens() == [3]);
     assert_eq!(logs[2].finish(), Some(Finish::Length));
+    // Tokens of jobs that fail in the end count as well.
+    assert_eq!(scheduler.stats().answer_tokens, 1 + 3);
     assert!(scheduler.stats().cache.groups.iter().all(|g| g.in_use == 0));
+}
+
+/// Panics as it goes.
+struct Bad(Odd);
+
+impl Drop for Bad {
+    fn drop(&mut self) {
+        panic!("a bad destructor");
+    }
+}
+
+impl Constraint for Bad {
+    fn allowed(&mut self) -> Result<Option<&TokenSet>, ConstraintError> {
+        self.0.allowed()
+    }
+
+    fn push(&mut self, token: u32) -> Result<(), ConstraintError> {
+        self.0.push(token)
+    }
+
+    fn is_finished(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn destructors_that_panic_end_their_job_alone() {
+    let mut scheduler = Scheduler::new(engine(&windowed(), SIZES), OPTIONS).unwrap();
+    let logs = [(); 3].map(|()| Log::default());
+    let bad = || Bad(Odd(TokenSet::new(150), 0));
+    let (mut constrained, held) = (greedy(tokens(10, 1), 3), bad());
+    if let Task::Answer(answer) = &mut constrained.task {
+        answer.constraint = Some(Box::new(bad()));
+    }
+    let sink = logs[1].sink_until(move |_| held.is_finished());
+    scheduler.submit(constrained, logs[0].sink()).unwrap();
+    scheduler.submit(greedy(tokens(10, 2), 2), sink).unwrap();
+    scheduler.submit(greedy(tokens(10, 3), 3), logs[2].sink()).unwrap();
+    while scheduler.step() {}
+    let ends = logs.map(|log| log.finish());
+    assert_eq!(ends, [Some(Finish::Complete), Some(Finish::Length), Some(Finish::Length)]);
+    assert_eq!((scheduler.stats().finished, scheduler.stats().failed), (3, 0));
 }

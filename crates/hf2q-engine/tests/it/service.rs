@@ -1,5 +1,6 @@
 //! The engine's thread: what comes from other threads, and how it ends.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -138,6 +139,30 @@ fn a_shutdown_lets_jobs_end_or_cuts_them() {
         assert!(logs[..4].iter().all(|l| l.finish() == Some(finish)));
         drop((first, rest));
     }
+}
+
+/// Takes its time to go, and says when it has gone.
+struct Slow(Arc<AtomicBool>);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        std::thread::sleep(Duration::from_millis(50));
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_shutdown_returns_when_the_engine_is_closed() {
+    let closed = Arc::new(AtomicBool::new(false));
+    let part = Slow(Arc::clone(&closed));
+    let watch = move |_: &Step| {
+        let _ = &part;
+        Ok(())
+    };
+    let engine = engine_on(&Watched(Arc::new(watch)), (&windowed(), KvFormat::F16), SIZES);
+    let service = Service::start(engine, OPTIONS).unwrap();
+    service.shutdown(far());
+    assert!(closed.load(Ordering::SeqCst));
 }
 
 #[test]
