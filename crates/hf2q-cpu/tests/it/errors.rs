@@ -123,7 +123,7 @@ fn plans_changed_after_recording_are_checked_again() {
             _ => {}
         }
     }
-    assert!(refused(same, weights).contains("meets a write of its own wave"));
+    assert!(refused(same, weights).contains("what one router writes, and nothing else"));
 }
 
 #[test]
