@@ -130,7 +130,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let hub = Hub::new(HubConfig::new(root.path().join("hub")));
         assert_eq!(hub.stored().unwrap(), []);
-        let repository: Repository = "org/a--b".parse().unwrap();
+        let repository: Repository = "org/a_b".parse().unwrap();
         let cache = Cache::new(&hub.config().cache, &repository);
         cache.prepare().unwrap();
         for name in ["config.json", "tokenizer.json", "model.safetensors"] {
@@ -141,12 +141,12 @@ mod tests {
         fs::create_dir_all(hub.config().cache.join("datasets--x--y")).unwrap();
         let stored = hub.stored().unwrap();
         assert_eq!(stored.len(), 1);
-        assert_eq!((stored[0].id.as_str(), stored[0].complete), ("org/a--b", true));
+        assert_eq!((stored[0].id.as_str(), stored[0].complete), ("org/a_b", true));
         assert_eq!(stored[0].revisions, ["main"]);
         assert_eq!(stored[0].bytes, 15 + 40);
         assert!(hub.remove(&repository).unwrap() >= 15);
         assert_eq!(hub.stored().unwrap(), []);
-        assert!(hub.remove(&repository).unwrap_err().to_string().contains("org/a--b"));
+        assert!(hub.remove(&repository).unwrap_err().to_string().contains("org/a_b"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ fn wait_until_idle(server: &Running) {
 fn work_ends_when_its_client_is_gone() {
     let server = serve(Settings::default(), vec![Demo { context: 8192, sequences: 2, ..Demo::default() }]);
     server.chat("warm", json!({ "max_tokens": 1 }));
+    wait_until_idle(&server);
     for stream in [true, false] {
         // At once, while the prompt is computed, and in the middle of the answer.
         for tokens in [0, 1, 5] {
@@ -51,6 +52,7 @@ fn a_crowd_is_told_to_come_again() {
     let server =
         serve(Settings::default(), vec![Demo { sequences: 1, queue: 1, context: 4096, ..Demo::default() }]);
     server.chat("warm", json!({ "max_tokens": 1 }));
+    wait_until_idle(&server);
     let body = chat("x", with(endless(), json!({ "stream": true }))).to_string();
     let running = server.open("POST", "/v1/chat/completions", &[], &body);
     server.wait_for("hf2q_jobs_running", |n| n == 1.0);

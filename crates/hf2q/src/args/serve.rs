@@ -43,7 +43,7 @@ pub(crate) struct AccessArgs {
     /// A file with one key a line
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
-    /// Let pages of this origin use the server, e.g. https://example.org, or * for all; may be repeated
+    /// Let pages of this origin use the server, such as `https://example.org`, or * for all; may be repeated
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) cors: Vec<String>,
     /// A further name by which clients call this server; may be repeated

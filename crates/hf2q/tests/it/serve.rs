@@ -35,7 +35,8 @@ impl Serving {
     fn ask(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let head = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.address);
-        write!(stream, "{head}authorization: Bearer secret\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        write!(stream, "{head}authorization: Bearer secret\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+            .unwrap();
         let mut text = String::new();
         stream.read_to_string(&mut text).unwrap();
         text

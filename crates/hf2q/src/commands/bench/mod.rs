@@ -86,6 +86,9 @@ fn nothing_yet(args: &BenchArgs, (plan, roofline): (&Plan, &Roofline), rows: usi
     (Measured::new(prompt, 1, prompt_cost), Measured::new(decode, args.sequences, decode_cost))
 }
 
+/// Seconds of one run.
+type Phase = fn(&mut Engine, &BenchArgs) -> Result<f64>;
+
 /// Runs every repetition, the peer's in turn with ours; one more run before them warms up.
 fn measure(
     engine: &mut Engine,
@@ -94,8 +97,7 @@ fn measure(
     mut against: Option<&mut Against<'_>>,
 ) -> Result<()> {
     for repetition in 0..=args.repetitions {
-        let phases: [(&mut Measured, fn(&mut Engine, &BenchArgs) -> Result<f64>); 2] =
-            [(&mut *prompt, measure::prompt), (&mut *decode, measure::decode)];
+        let phases = [(&mut *prompt, measure::prompt as Phase), (&mut *decode, measure::decode)];
         for (measured, phase) in phases {
             if measured.tokens > 0 {
                 let seconds = phase(engine, args)?;

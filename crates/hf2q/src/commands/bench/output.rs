@@ -91,10 +91,9 @@ impl Report<'_> {
         } else {
             format!("the median of {} runs", args.repetitions)
         };
-        let mut notes =
-            format!("\ntok/s: {runs}; roofline: what the machine needs at best, of the time it took");
+        let mut notes = format!("\ntok/s: {runs}; roofline: the least time possible, of that taken");
         if measured().any(|(_, m)| m.of_roofline().is_some_and(|share| share > CACHED)) {
-            notes += ";\nmore than 100 %: what is read comes from the processor's caches, not from memory";
+            notes += ";\nmore than 100 %: what is read comes from caches, not from memory";
         }
         terminal::print_line(&notes)?;
         self.against.as_ref().map_or(Ok(()), |against| self.print_against(args, against))
