@@ -142,7 +142,7 @@ impl<'a> QuantMatMul<'a> {
         self.start(Call { matrix: self, input, cols, out, scratch, laid_out: false });
     }
 
-    /// [`QuantMatMul::run`] with the first rows of `x`, which lie in octets already: see [`QuantRows::row_in_octets`].
+    /// [`QuantMatMul::run`] with the first rows of `x`, which lie in octets already: see `QuantRows::row_in_octets`.
     /// For as many rows as [`in_octets`] accepts; a call costs no more than its columns.
     ///
     /// # Panics
