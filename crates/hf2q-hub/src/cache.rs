@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::content::PART;
 use crate::error::HubError;
@@ -80,10 +81,13 @@ impl Cache {
         let path = self.dir().join("refs").join(repository.revision());
         let dir = path.parent().unwrap_or(&self.root);
         fs::create_dir_all(dir).map_err(HubError::io(dir))?;
+        // Threads of one process write names of their own, too.
+        static WRITES: AtomicUsize = AtomicUsize::new(0);
         let new = path.with_file_name(format!(
-            "{}.{}.tmp",
+            "{}.{}-{}.tmp",
             path.file_name().unwrap_or_default().to_string_lossy(),
-            std::process::id()
+            std::process::id(),
+            WRITES.fetch_add(1, Ordering::Relaxed)
         ));
         let written = fs::write(&new, commit).map_err(HubError::io(&new));
         let placed = written.and_then(|()| fs::rename(&new, &path).map_err(HubError::io(&path)));
