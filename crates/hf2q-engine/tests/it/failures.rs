@@ -7,58 +7,21 @@ use hf2q_engine::{
     Budget, CacheOptions, Engine, EngineError, EngineOptions, Generation, LogitRows, Request, Sampler,
     Sampling, WindowPolicy, Work,
 };
-use hf2q_gguf::Bytes;
 use hf2q_model::RecordOptions;
-use hf2q_plan::{
-    Backend, BackendError, GroupId, KvFormat, Limits, Observer, Passes, Plan, Program, SlotMove, Step,
-};
+use hf2q_plan::{Backend, BackendError, KvFormat, Passes, Plan, Step};
 use hf2q_reference::ReferenceBackend;
 
-use crate::support::{SIZES, engine, logits, tokens, windowed};
+use crate::support::{SIZES, Watched, engine, logits, tokens, windowed};
 
-/// The reference; its programs fail, after they have computed, while `broken` is set.
-#[derive(Default)]
-struct Fragile {
-    broken: Arc<AtomicBool>,
-}
-
-struct FragileProgram {
-    inner: Box<dyn Program>,
-    broken: Arc<AtomicBool>,
-}
-
-impl Backend for Fragile {
-    fn name(&self) -> &'static str {
-        "fragile"
-    }
-
-    fn describe(&self) -> String {
-        "fails when told to".to_owned()
-    }
-
-    fn open(
-        &self,
-        plan: Arc<Plan>,
-        weights: Vec<Bytes>,
-        limits: &Limits,
-    ) -> Result<Box<dyn Program>, BackendError> {
-        let inner = ReferenceBackend.open(plan, weights, limits)?;
-        Ok(Box::new(FragileProgram { inner, broken: Arc::clone(&self.broken) }))
-    }
-}
-
-impl Program for FragileProgram {
-    fn run(&mut self, step: &Step, observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError> {
-        let logits = self.inner.run(step, observer)?;
-        if self.broken.load(Ordering::SeqCst) {
-            return Err(BackendError::Failed { backend: "fragile", why: "told to".to_owned() });
-        }
-        Ok(logits)
-    }
-
-    fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError> {
-        self.inner.move_slots(group, moves)
-    }
+/// The reference; its programs fail, after they have computed, while the flag is set.
+fn fragile() -> (impl Backend, Arc<AtomicBool>) {
+    let broken = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&broken);
+    let watch = move |_: &Step| match asked.load(Ordering::SeqCst) {
+        true => Err(BackendError::Failed { backend: "watched", why: "told to".to_owned() }),
+        false => Ok(()),
+    };
+    (Watched(Arc::new(watch)), broken)
 }
 
 fn open(backend: &dyn Backend, options: EngineOptions) -> Result<Engine, EngineError> {
@@ -74,7 +37,7 @@ fn a_failed_step_loses_neither_pages_nor_positions() {
     let mut whole = engine(&windowed(), SIZES);
     let id = whole.add_sequence().unwrap();
     let expected = logits(&mut whole, id, &text, 48);
-    let backend = Fragile::default();
+    let (backend, broken) = fragile();
     let mut engine = open(&backend, SIZES).unwrap();
     let ids = [0; 3].map(|_| engine.add_sequence().unwrap());
     let mut got = vec![Vec::new(); 3];
@@ -82,10 +45,10 @@ fn a_failed_step_loses_neither_pages_nor_positions() {
         for (&sequence, got) in ids.iter().zip(&mut got) {
             let held = engine.len(sequence).unwrap();
             let other = tokens((SIZES.context - held).min(SIZES.rows), 9);
-            backend.broken.store(true, Ordering::SeqCst);
+            broken.store(true, Ordering::SeqCst);
             let failed = engine.step(&[Work { sequence, tokens: &other, logits: LogitRows::All }], None);
             assert!(matches!(failed, Err(EngineError::Backend(_))));
-            backend.broken.store(false, Ordering::SeqCst);
+            broken.store(false, Ordering::SeqCst);
             assert_eq!(engine.len(sequence).unwrap(), held);
             got.extend(logits(&mut engine, sequence, part, 16));
         }
@@ -99,7 +62,8 @@ fn what_failed_steps_reserved_of_recent_positions_is_there_for_others() {
     config.layers.iter_mut().for_each(|l| (l.head_dim, l.rope.dims) = (64, 64));
     let model = hf2q_model::toy::build(config, 3);
     let recording = model.record(&RecordOptions::uniform(KvFormat::Tq4)).unwrap();
-    let (weights, backend) = (model.weights_for(&recording), Fragile::default());
+    let weights = model.weights_for(&recording);
+    let (backend, broken) = fragile();
     let (rows, sequences) = (256, 4);
     let options = EngineOptions { context: 300, sequences, rows, logit_rows: 1, ..SIZES };
     let plan = Arc::new(Plan::compile(recording, Passes::ALL));
@@ -109,12 +73,12 @@ fn what_failed_steps_reserved_of_recent_positions_is_there_for_others() {
     assert_eq!(recent.pages, 2 * sequences + 4);
     let ids = [0; 4].map(|_| engine.add_sequence().unwrap());
     let text = tokens(rows, 5);
-    for broken in [true, false] {
-        backend.broken.store(broken, Ordering::SeqCst);
+    for fails in [true, false] {
+        broken.store(fails, Ordering::SeqCst);
         for sequence in ids {
             let step = engine.step(&[Work { sequence, tokens: &text, logits: LogitRows::None }], None);
-            assert_eq!(matches!(step, Err(EngineError::Backend(_))), broken);
-            assert_eq!(step.is_ok(), !broken);
+            assert_eq!(matches!(step, Err(EngineError::Backend(_))), fails);
+            assert_eq!(step.is_ok(), !fails);
         }
     }
 }

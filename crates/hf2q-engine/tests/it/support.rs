@@ -35,7 +35,7 @@ pub(crate) fn engine_on(
     Engine::open(backend, plan, weights, options).unwrap()
 }
 
-/// The reference; what is `watched` is called before each step, and may wait, fail or panic.
+/// The reference; its function is called when a step is computed, before anybody learns of it, and may wait, fail or panic.
 pub(crate) struct Watched<F>(pub(crate) Arc<F>);
 
 struct WatchedProgram<F> {
@@ -65,8 +65,9 @@ impl<F: Fn(&Step) -> Result<(), BackendError> + Send + Sync + 'static> Backend f
 
 impl<F: Fn(&Step) -> Result<(), BackendError> + Send + Sync> Program for WatchedProgram<F> {
     fn run(&mut self, step: &Step, observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError> {
+        let logits = self.inner.run(step, observer)?;
         (self.watch)(step)?;
-        self.inner.run(step, observer)
+        Ok(logits)
     }
 
     fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError> {
