@@ -98,7 +98,7 @@ impl Drop for Call {
 
 /// All routes behind the gate.
 pub(crate) fn router(app: &Arc<App>) -> Router {
-    routes::all(app).layer(from_fn_with_state(Arc::clone(app), around))
+    routes::all().layer(from_fn_with_state(Arc::clone(app), around))
 }
 
 /// What happens around each request.

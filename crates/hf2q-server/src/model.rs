@@ -72,11 +72,16 @@ impl Model {
     /// Whether the template knows thoughts. A vocabulary may have their markers without that.
     pub(crate) fn thinks(&self) -> bool {
         let close = self.format.thinking.map(|t| t.markers().1);
-        close.is_some_and(|close| self.template_reads(close)) || self.template_reads("enable_thinking")
+        close.is_some_and(|close| self.template_writes(close)) || self.template_reads("enable_thinking")
     }
 
     /// Whether the template looks at a variable.
     pub(crate) fn template_reads(&self, variable: &str) -> bool {
-        self.template.as_ref().is_some_and(|template| template.source().contains(variable))
+        self.template.as_ref().is_some_and(|template| template.reads(variable))
+    }
+
+    /// Whether a text stands in the template.
+    fn template_writes(&self, text: &str) -> bool {
+        self.template.as_ref().is_some_and(|template| template.source().contains(text))
     }
 }

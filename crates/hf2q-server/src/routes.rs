@@ -9,7 +9,7 @@ use axum::http::header::CONTENT_SECURITY_POLICY;
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
 
-use crate::app::{self, App, Call, Handled, Work};
+use crate::app::{self, Call, Handled, Work};
 use crate::error::{ApiError, Dialect};
 use crate::{anthropic, openai, openapi, page, tokens};
 
@@ -38,14 +38,13 @@ pub(crate) fn label(path: &str) -> &'static str {
 }
 
 /// All routes.
-pub(crate) fn all(app: &Arc<App>) -> Router {
+pub(crate) fn all() -> Router {
     let read = |work: fn(Arc<Call>, String) -> Work| -> MethodRouter {
         get(move |request: Request| app::get(request, work))
     };
     let write = |work: fn(Arc<Call>, serde_json::Value) -> Work| -> MethodRouter {
         post(move |request: Request| app::post(request, work))
     };
-    let _ = app;
     Router::new()
         .route("/", read(|_, _| Box::pin(async { chat_page() })))
         .route(

@@ -11,7 +11,7 @@ use crate::conversation;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::model::Model;
-use crate::openai::completions::ids;
+use crate::openai::completions::{check_ids, ids};
 use crate::openai::messages;
 
 /// All fields of a request for tokens.
@@ -46,6 +46,7 @@ pub(crate) fn detokenize(call: Arc<Call>, body: Json) -> Work {
         let tokens = ids(fields.need("tokens")?, "tokens")?;
         drop(body);
         let lease = call.app.models.get(&name).await?;
+        check_ids(&lease, &tokens, "tokens")?;
         let text = lease.tokenizer.decode(&tokens, Controls::Show);
         Ok(app::json(&json!({ "content": text, "prompt": text })))
     })

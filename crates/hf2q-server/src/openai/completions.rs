@@ -100,12 +100,23 @@ impl Prompt {
 
 /// A list of token ids.
 pub(crate) fn ids(value: &Json, path: &str) -> Result<Vec<u32>, ApiError> {
-    let id = |v: &Json| v.as_u64().and_then(|id| u32::try_from(id).ok());
-    let ids = value.as_array().map(|items| items.iter().map(id).collect::<Option<Vec<u32>>>());
-    match ids {
-        Some(Some(ids)) => Ok(ids),
-        _ => Err(wrong(path, "a list of token ids", value)),
-    }
+    let Json::Array(items) = value else { return Err(wrong(path, "a list of token ids", value)) };
+    let id = |(i, v): (usize, &Json)| {
+        let id = v.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| {
+            let at = format!("{path}[{i}]");
+            let message = format!("'{at}' is no token id: those are integers from 0.");
+            ApiError::value(at, message)
+        })
+    };
+    items.iter().enumerate().map(id).collect()
+}
+
+/// Refuses ids that are no token of the model.
+pub(crate) fn check_ids(model: &Model, ids: &[u32], param: &str) -> Result<(), ApiError> {
+    let Some(id) = ids.iter().find(|id| **id as usize >= model.vocabulary) else { return Ok(()) };
+    let message = format!("The model has no token {id}: its {} tokens are counted from 0.", model.vocabulary);
+    Err(ApiError::value(param, message))
 }
 
 impl Completion {
@@ -138,13 +149,7 @@ impl Completion {
         let mut shapes = Vec::new();
         for prompt in &self.prompts {
             let ids = prompt.ids(model);
-            if let Some(id) = ids.iter().find(|id| **id as usize >= model.vocabulary) {
-                let message = format!(
-                    "The model has no token {id}: its {} tokens are counted from 0.",
-                    model.vocabulary
-                );
-                return Err(ApiError::value("prompt", message));
-            }
+            check_ids(model, &ids, "prompt")?;
             check_length(model, ids.len(), "prompt")?;
             for choice in 0..self.ask.drawing.choices {
                 orders.push(self.order(model, &ids, (&sampler, &constraints, choice))?);

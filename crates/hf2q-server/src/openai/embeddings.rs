@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hf2q_engine::Task;
 use serde_json::{Value as Json, json};
 
-use super::completions::Prompt;
+use super::completions::{Prompt, check_ids};
 use crate::answers::{Answers, Order};
 use crate::app::{self, Call, Work};
 use crate::conversation::{Failure, Tokens, check_length};
@@ -53,9 +53,7 @@ fn prompts(model: &Model, inputs: &[Prompt]) -> Result<Vec<Vec<u32>>, ApiError> 
             return Err(ApiError::value("input", "'input' holds an empty string."));
         }
         let ids = input.ids(model);
-        if let Some(id) = ids.iter().find(|id| **id as usize >= model.vocabulary) {
-            return Err(ApiError::value("input", format!("The model has no token {id}.")));
-        }
+        check_ids(model, &ids, "input")?;
         check_length(model, ids.len(), "input")?;
         Ok(ids)
     };

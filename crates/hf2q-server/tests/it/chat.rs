@@ -258,6 +258,8 @@ fn variables_of_the_template_are_set_or_refused() {
     for (more, param) in [
         (json!({ "chat_template_kwargs": { "messages": [] } }), "chat_template_kwargs.messages"),
         (json!({ "chat_template_kwargs": { "colour": "red" } }), "chat_template_kwargs.colour"),
+        // Letters of the template are no variables.
+        (json!({ "chat_template_kwargs": { "e": 1 } }), "chat_template_kwargs.e"),
     ] {
         assert_eq!(error(&server.chat("x", more)).2, param);
     }

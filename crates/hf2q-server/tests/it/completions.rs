@@ -128,4 +128,6 @@ fn tokens_become_text_and_back() {
     assert_eq!(joined, "Hello");
     assert_eq!(demo().post("/tokenize", &json!({})).status, 400);
     assert_eq!(demo().post("/detokenize", &json!({ "tokens": ["a"] })).status, 400);
+    let unknown = demo().post("/detokenize", &json!({ "tokens": [300, 999_999] }));
+    assert_eq!((unknown.status, &unknown.json()["error"]["param"]), (400, &json!("tokens")));
 }

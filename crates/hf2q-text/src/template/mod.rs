@@ -9,7 +9,7 @@ mod print;
 mod safe;
 mod strftime;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
@@ -49,6 +49,8 @@ pub struct ChatTemplate {
     source: String,
     special: Vec<(&'static str, String)>,
     habits: OnceLock<Habits>,
+    /// Read before they are set, if they are set at all.
+    variables: HashSet<String>,
 }
 
 const MAIN: &str = "chat";
@@ -62,8 +64,8 @@ impl ChatTemplate {
     /// [`TextError::TemplateSyntax`].
     pub fn compile(source: &str, bos_text: &str, eos_text: &str) -> Result<Self, TextError> {
         let special = vec![("bos_token", bos_text.to_owned()), ("eos_token", eos_text.to_owned())];
-        let mut template =
-            Self { env: environment(), source: source.to_owned(), special, habits: OnceLock::new() };
+        let (habits, variables) = (OnceLock::new(), HashSet::new());
+        let mut template = Self { env: environment(), source: source.to_owned(), special, habits, variables };
         template.add(MAIN, source)?;
         Ok(template)
     }
@@ -92,7 +94,9 @@ impl ChatTemplate {
         }
         on_deep_stack(|| {
             let added = self.env.add_template_owned(name, source);
-            added.map_err(|e| TextError::TemplateSyntax { message: e.to_string() })
+            let read = added.and_then(|()| Ok(self.env.get_template(name)?.undeclared_variables(false)));
+            self.variables.extend(read.map_err(|e| TextError::TemplateSyntax { message: e.to_string() })?);
+            Ok(())
         })
     }
 
@@ -143,6 +147,11 @@ impl ChatTemplate {
     /// The template's text.
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Whether the template reads a variable of this name that it does not set itself first.
+    pub fn reads(&self, variable: &str) -> bool {
+        self.variables.contains(variable)
     }
 
     fn has(&self, name: &str) -> bool {
