@@ -103,8 +103,14 @@ pub(super) fn merge<S: Simd>(
     if part.is_none() {
         return;
     }
+    // What comes first is taken as it is, whoever merges it: added to zeros, a negative zero would lose its sign.
+    if all.is_none() {
+        *all = part;
+        all_sums.copy_from_slice(part_sums);
+        return;
+    }
     let one = s.splat(1.0);
-    // The exponential of nothing is 1.
+    // The exponential of zero is 1.
     let (largest, old, new) = if all.largest >= part.largest {
         (all.largest, one, exp(s, s.splat(part.largest - all.largest)))
     } else {
@@ -132,4 +138,37 @@ fn first<S: Simd>(s: S, v: S::V) -> f32 {
 fn lanes((low, high): (usize, usize), i: usize) -> (usize, usize) {
     let first = i * LANES;
     (low.clamp(first, first + LANES) - first, high.clamp(first, first + LANES) - first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+    use crate::simd::{Kernel, dispatch};
+
+    /// Merges a part with nothing.
+    struct First<'a>(Running, &'a [f32]);
+
+    impl Kernel for First<'_> {
+        type Output = (Running, Vec<f32>);
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> (Running, Vec<f32>) {
+            let (mut running, mut sums) = (Running::NONE, vec![0.0; self.1.len()]);
+            merge(s, (&mut running, &mut sums), (self.0, self.1));
+            (running, sums)
+        }
+    }
+
+    #[test]
+    fn the_first_part_keeps_its_bits() {
+        let part = Running { largest: -3.0, total: 1.5 };
+        let sums: Vec<f32> = (0..2 * LANES).map(|i| if i % 3 == 0 { -0.0 } else { i as f32 - 9.0 }).collect();
+        for isa in Isa::available() {
+            let (running, merged) = dispatch(isa, First(part, &sums));
+            assert_eq!((running.largest, running.total), (part.largest, part.total), "{}", isa.name());
+            let bits = |x: &[f32]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&merged), bits(&sums), "{}", isa.name());
+        }
+    }
 }

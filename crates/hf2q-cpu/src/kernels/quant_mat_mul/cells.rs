@@ -9,7 +9,7 @@ use std::ops::Range;
 #[derive(Debug, Default)]
 pub(super) struct Cells<T>(Vec<UnsafeCell<T>>);
 
-// SAFETY: writes through a shared reference go through `shared_mut`, whose callers keep other threads out.
+// SAFETY: writes through a shared reference go through `shared_mut` and `pointer`, whose callers keep other threads out.
 unsafe impl<T: Send + Sync> Sync for Cells<T> {}
 
 impl<T: Copy + Default> Cells<T> {
@@ -36,7 +36,7 @@ impl<T: Copy + Default> Cells<T> {
     /// A part to be read.
     pub(super) fn get(&self, range: Range<usize>) -> &[T] {
         let cells = &self.0[range];
-        // SAFETY: a cell has the layout of its value, and whoever has a part from `shared_mut` keeps readers out.
+        // SAFETY: a cell has the layout of its value, and who writes by `shared_mut` or `pointer` keeps readers out.
         unsafe { std::slice::from_raw_parts(UnsafeCell::raw_get(cells.as_ptr()), cells.len()) }
     }
 

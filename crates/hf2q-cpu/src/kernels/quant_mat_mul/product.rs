@@ -61,9 +61,7 @@ pub fn in_octets(isa: Isa, rows: usize) -> bool {
 #[cfg(target_arch = "x86_64")]
 pub(super) fn flip(isa: Isa) -> u8 {
     match isa {
-        #[cfg(target_arch = "x86_64")]
         Isa::Amx(_) => <Amx as Engine>::FLIP,
-        #[cfg(target_arch = "x86_64")]
         Isa::Avx512(_) => <Avx512 as Engine>::FLIP,
         _ => 0,
     }
