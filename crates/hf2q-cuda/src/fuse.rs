@@ -155,10 +155,15 @@ impl Fuser<'_> {
         if cache.head_dim > heads::WIDEST {
             return Part::One(store);
         }
-        let writes = |view: View| move |op: &Op| on_heads(op).is_some_and(|(_, out, _)| out == view);
+        // What is stored of a tensor must be all that the launch writes of it and reads of it.
+        let stored = |view: View| o.k.iter().chain([&o.v]).filter(|s| s.tensor == view.tensor).count();
+        let out = |op: &Op| on_heads(op).map(|(_, out, _)| out);
+        let writes = |view: View| move |op: &Op| out(op) == Some(view) && stored(view) == 1;
         let k = o.k.and_then(|k| self.take(store, cache.head_dim, writes(k)));
         let v = self.take(store, cache.head_dim, writes(o.v));
-        let turns = |op: &Op| matches!(op, Op::NormRope(_) | Op::Rope(_));
+        let turns = |op: &Op| {
+            matches!(op, Op::NormRope(_) | Op::Rope(_)) && out(op).is_some_and(|out| stored(out) == 0)
+        };
         let q = self.take(store, cache.head_dim, turns);
         if k.is_none() && v.is_none() && q.is_none() {
             return Part::One(store);
@@ -277,7 +282,14 @@ pub(crate) fn lower(
     // Operations of this wave have been prepared one by one: their products may be launched together.
     let (mut wave, mut waiting) = (None, Vec::new());
     c.quantized.restart();
+    let reads = |i: usize| ops[i].op.access().reads;
+    let read = parts
+        .iter()
+        .enumerate()
+        .flat_map(|(at, part)| part.ops().into_iter().flat_map(reads).map(move |tensor| (tensor, at)));
+    c.quantized.read_by(read);
     for (at, part) in parts.iter().enumerate() {
+        c.quantized.begin(at);
         let own = match part {
             Part::One(i) => Some(wave_of(*i)),
             _ => None,

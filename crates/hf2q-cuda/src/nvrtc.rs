@@ -84,7 +84,7 @@ impl Nvrtc {
         }
         let mut first = None;
         for name in NAMES {
-            match Self::open(Path::new(name), Vec::new()) {
+            match Self::load(Path::new(name)) {
                 Ok(found) => return Ok(found),
                 Err(why) => first = first.or(Some(why)),
             }
@@ -107,7 +107,7 @@ impl Nvrtc {
     pub fn load(file: &Path) -> Result<Self, String> {
         // Its second library is looked for by name only, so it must be there before.
         let beside = file.parent().map(|folder| entries(folder, "libnvrtc-builtins.so")).unwrap_or_default();
-        // SAFETY: the user names this folder as that of NVRTC; its libraries have no start-up code of their own.
+        // SAFETY: what lies beside NVRTC under this name is its own second library, which is as trusted as NVRTC itself.
         let libraries = beside.iter().filter_map(|file| unsafe { Library::new(file) }.ok());
         Self::open(file, libraries.collect())
     }

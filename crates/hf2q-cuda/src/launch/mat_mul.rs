@@ -4,6 +4,7 @@
 //! products of a wave ([`super::mat_mul_quantize`]), and products of one input with weights of one format are launched
 //! together. Which kernel multiplies depends on the numbers of rows and of weights; all accumulate in one order.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hf2q_gguf::TensorType;
@@ -44,11 +45,38 @@ pub(crate) struct Quantized {
     pub(super) packed: Vec<(TensorId, Packed)>,
     pub(super) activations: Slots<(View, usize)>,
     pub(super) lists: Slots<(View, bool)>,
+    pub(super) last_read: LastRead,
     /// Products of the wave.
     together: Vec<Together>,
 }
 
+/// Which activations are read by what is prepared now or later: often nothing but their quantized values is written.
+#[derive(Default)]
+pub(crate) struct LastRead {
+    /// The last part of a plan that reads an activation.
+    parts: HashMap<TensorId, usize>,
+    /// The part that is prepared.
+    now: usize,
+}
+
+impl LastRead {
+    pub(super) fn is_needed(&self, activation: TensorId) -> bool {
+        self.parts.get(&activation).is_some_and(|&last| last >= self.now)
+    }
+}
+
 impl Quantized {
+    /// Parts of a plan are prepared, which read these activations.
+    pub(crate) fn read_by(&mut self, parts: impl Iterator<Item = (TensorId, usize)>) {
+        // Later parts replace earlier ones.
+        self.last_read.parts = parts.collect();
+    }
+
+    /// A part of the plan is prepared.
+    pub(crate) fn begin(&mut self, part: usize) {
+        self.last_read.now = part;
+    }
+
     /// Called after the wave that writes an activation.
     pub(crate) fn forget(&mut self, written: TensorId) {
         self.activations.end_wave(|(view, _)| view.tensor == written);

@@ -65,7 +65,7 @@ impl Choice {
         // Spans are fewer the wider they are.
         let words = 2 + 3 * (count + entries) + entries;
         let bytes = words * size_of::<u32>();
-        choice.list = match c.quantized.lists.reuse(key, bytes) {
+        choice.list = match c.quantized.lists.reuse(key, bytes, |_| false) {
             Some(at) => at,
             None => {
                 let at = c.allocate("lists of entries of experts", bytes)?;

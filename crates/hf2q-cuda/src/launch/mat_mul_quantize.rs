@@ -57,12 +57,13 @@ impl<K: PartialEq> Slots<K> {
         Some(slot.at)
     }
 
-    /// A piece of memory of an earlier wave for `key`.
-    pub(super) fn reuse(&mut self, key: K, bytes: usize) -> Option<u64> {
+    /// A piece of memory of an earlier wave for `key`, of those that hold nothing which is needed still.
+    pub(super) fn reuse(&mut self, key: K, bytes: usize, is_needed: impl Fn(&K) -> bool) -> Option<u64> {
         if self.slots.len() < KEPT {
             return None;
         }
         let free = self.slots.iter_mut().filter(|slot| slot.used != self.wave && slot.bytes >= bytes);
+        let free = free.filter(|slot| !slot.holds.as_ref().is_some_and(&is_needed));
         let slot = free.min_by_key(|slot| (slot.used, slot.bytes))?;
         (slot.holds, slot.used) = (Some(key), self.wave);
         Some(slot.at)
@@ -148,7 +149,9 @@ pub(super) fn place(c: &mut Compiler<'_>, x: View, parts: usize) -> Result<Place
     if let Some(at) = c.quantized.activations.find(&(x, parts)) {
         return Ok(Place { coded: placed(at), done: true });
     }
-    let at = match c.quantized.activations.reuse((x, parts), bytes) {
+    let last_read = &c.quantized.last_read;
+    let is_needed = |(view, _): &(View, usize)| last_read.is_needed(view.tensor);
+    let at = match c.quantized.activations.reuse((x, parts), bytes, is_needed) {
         Some(at) => at,
         None => {
             let at = c.allocate("quantized activations", bytes)?;
@@ -207,16 +210,29 @@ mod tests {
     fn a_piece_is_not_overwritten_in_the_wave_that_reads_it() {
         let mut slots = Slots::default();
         for key in 0..KEPT + 1 {
-            assert_eq!(slots.reuse(key, 10), None);
+            assert_eq!(slots.reuse(key, 10, |_| false), None);
             slots.add(key, 100 + key as u64, 10);
         }
         slots.end_wave(|&key| key == 3);
         assert_eq!(slots.find(&3), None);
         assert_eq!(slots.find(&0), Some(100));
-        assert_eq!(slots.reuse(50, 11), None, "too large for any");
-        let taken: Vec<_> = (50..50 + KEPT).map(|key| slots.reuse(key, 10)).collect();
+        assert_eq!(slots.reuse(50, 11, |_| false), None, "too large for any");
+        let taken: Vec<_> = (50..50 + KEPT).map(|key| slots.reuse(key, 10, |_| false)).collect();
         assert_eq!(taken, (0..KEPT as u64).map(|i| Some(101 + i)).collect::<Vec<_>>());
-        assert_eq!(slots.reuse(70, 10), None, "all are in use");
+        assert_eq!(slots.reuse(70, 10, |_| false), None, "all are in use");
         assert_eq!(slots.find(&1), None);
+    }
+
+    #[test]
+    fn what_is_read_later_is_not_overwritten() {
+        let mut slots = Slots::default();
+        for key in 0..KEPT {
+            slots.add(key, 100 + key as u64, if key == 4 { 20 } else { 10 });
+        }
+        slots.end_wave(|_| false);
+        assert_eq!(slots.reuse(50, 20, |&key| key == 4), None, "only that one is large enough");
+        assert_eq!(slots.find(&4), Some(104));
+        slots.end_wave(|_| false);
+        assert_eq!(slots.reuse(50, 20, |&key| key == 0), Some(104));
     }
 }
