@@ -14,7 +14,7 @@ pub enum CudaError {
     #[error("no NVIDIA driver was found (libcuda); install one, or run on the CPU")]
     NoDriver,
     /// There is no such device.
-    #[error("device {found} asked for, there are {count}")]
+    #[error("device {found} asked for, there are {count}, numbered from 0; `hf2q doctor` lists them")]
     NoDevice {
         /// Number asked for.
         found: usize,
