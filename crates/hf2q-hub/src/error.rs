@@ -233,6 +233,14 @@ pub enum HubError {
         /// What is missing.
         why: String,
     },
+    /// There is nothing of the repository to remove.
+    #[error("{repository}: the cache {} holds nothing of it", cache.display())]
+    NotStored {
+        /// `ORG/NAME`.
+        repository: String,
+        /// The cache.
+        cache: PathBuf,
+    },
     /// A file or folder of the cache.
     #[error("{}: {source}", path.display())]
     Io {

@@ -48,11 +48,8 @@ impl Hub {
         let cache = Cache::new(&self.config().cache, repository);
         let dir = cache.dir();
         if !dir.is_dir() {
-            return Err(HubError::NotCached {
-                repository: repository.id().to_owned(),
-                cache: cache.root().to_owned(),
-                why: "it was never loaded".to_owned(),
-            });
+            let (repository, cache) = (repository.id().to_owned(), cache.root().to_owned());
+            return Err(HubError::NotStored { repository, cache });
         }
         let bytes = size(&dir)?;
         fs::remove_dir_all(&dir).map_err(HubError::io(&dir))?;

@@ -50,7 +50,7 @@ const MOST_THREADS: u64 = 4096;
 
 pub(crate) const KV_HELP: &str = "How keys and values are cached: f32, f16, bf16, q8_0, tq2, tq3, tq4, tq5, tq6 or tq8 for all, \
 or a list of [global:|sliding:][k=|v=]FORMAT, e.g. tq4, k=tq6,v=tq4 or 'global:k=tq6,v=tq4;sliding:f16'; \
-where tq2 to tq8 are used, the last 64 positions are also kept in f16, or as recent:FORMAT or recent:off say";
+with tq formats the page of 64 positions that a token lies in is also kept in f16, or as recent:FORMAT or recent:off say";
 
 fn number(accepted: RangeInclusive<u64>) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(accepted)

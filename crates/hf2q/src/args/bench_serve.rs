@@ -67,7 +67,7 @@ pub(crate) struct LoadArgs {
     /// Take answers whole instead of streaming them: there is no time to the first token then
     #[arg(long)]
     pub(crate) no_stream: bool,
-    /// Further fields of each request, e.g. '{"ignore_eos": true}'
+    /// Further fields of each request, e.g. '{"temperature": 0}'
     #[arg(long, value_name = "JSON", value_parser = fields)]
     pub(crate) body: Option<serde_json::Map<String, serde_json::Value>>,
     /// Seed of prompts, lengths and moments

@@ -24,7 +24,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
     }
     let found = found?;
     let mut problems: Vec<String> = found.problems.iter().map(|p| terminal::safe(&p.to_string())).collect();
-    problems.extend(text_problem(&gguf));
+    // The file's own check may have found the same.
+    problems.extend(text_problem(&gguf).filter(|problem| !problems.contains(problem)));
     if args.json {
         terminal::print_json(&as_json(&gguf, args, &found, &problems))?;
     } else {

@@ -22,7 +22,7 @@ pub(super) fn table(q: &Question, candidates: &[Candidate], given: bool) -> Resu
     for g in &groups {
         let positions = match g.window {
             None => "all positions".to_owned(),
-            Some(w) if g.fixed => format!("the last {w} positions exactly, beside codes"),
+            Some(w) if g.fixed => format!("a page of {w} positions exactly, beside codes"),
             Some(w) => format!("a window of {w}"),
         };
         terminal::print_line(&format!(
