@@ -1,7 +1,5 @@
 //! A conversation becomes prompt, constraint and parser.
 
-use std::sync::Arc;
-
 use hf2q_engine::{Answer, Task, Usage};
 use hf2q_text::answer::{AnswerParser, Delta, ParserOptions, tools_as_text};
 use hf2q_text::{ChatRequest, Controls, TextError};
@@ -39,9 +37,7 @@ struct Prepared {
 /// Renders, encodes and compiles on a thread of its own, then gives the jobs to the engine.
 pub(crate) async fn start(lease: Lease, ask: Ask, reader: Reader) -> Result<Conversation, ApiError> {
     let choices = ask.drawing.choices;
-    let model = Arc::clone(&lease);
-    let prepared = tokio::task::spawn_blocking(move || prepare(&model, &ask)).await;
-    let prepared = prepared.map_err(|_| ApiError::internal())??;
+    let (lease, prepared) = lease.work(move |model| prepare(model, &ask)).await?;
     let answers = Answers::start(lease, prepared.orders, &reader)?;
     Ok(Conversation { answers, prompt_tokens: prepared.prompt_tokens, choices })
 }

@@ -60,7 +60,7 @@ pub(crate) struct Models {
 pub(crate) struct Entry {
     pub(crate) id: String,
     pub(crate) status: &'static str,
-    pub(crate) model: Option<Arc<Model>>,
+    pub(crate) model: Option<Lease>,
 }
 
 /// A model in use: it is not unloaded.
@@ -68,6 +68,17 @@ pub(crate) struct Lease {
     /// Until it is dropped.
     model: Option<Arc<Model>>,
     models: Arc<Models>,
+}
+
+impl Lease {
+    /// Does what takes a while on a thread of its own. The model is in use until that is done, even where the request is gone.
+    pub(crate) async fn work<T: Send + 'static>(
+        self,
+        work: impl FnOnce(&Model) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<(Self, T), ApiError> {
+        let done = tokio::task::spawn_blocking(move || work(&self).map(|done| (self, done))).await;
+        done.map_err(|_| ApiError::internal())?
+    }
 }
 
 impl std::ops::Deref for Lease {
@@ -124,12 +135,12 @@ impl Models {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn list(&self) -> Vec<Entry> {
+    pub(crate) fn list(self: &Arc<Self>) -> Vec<Entry> {
         let entry = |(id, slot): (&String, &Slot)| {
             let (status, model) = match &slot.state {
                 State::Unloaded => ("unloaded", None),
                 State::Loading => ("loading", None),
-                State::Ready(model) => ("loaded", Some(Arc::clone(model))),
+                State::Ready(model) => ("loaded", Some(self.lease(Arc::clone(model)))),
                 State::Failed { .. } => ("failed", None),
             };
             Entry { id: id.clone(), status, model }
@@ -146,7 +157,7 @@ impl Models {
             // From here on no change is missed.
             changed.as_mut().enable();
             match self.next(id)? {
-                Next::Use(model) => return Ok(Lease { model: Some(model), models: Arc::clone(self) }),
+                Next::Use(model) => return Ok(self.lease(model)),
                 Next::Load(source, others) => self.start_loading(source, others),
                 Next::Wait => {}
             }
@@ -155,6 +166,10 @@ impl Models {
                 return Err(ApiError::unavailable("model_loading", message, 5));
             }
         }
+    }
+
+    fn lease(self: &Arc<Self>, model: Arc<Model>) -> Lease {
+        Lease { model: Some(model), models: Arc::clone(self) }
     }
 
     fn next(&self, id: &str) -> Result<Next, ApiError> {

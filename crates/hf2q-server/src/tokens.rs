@@ -29,9 +29,7 @@ pub(crate) fn tokenize(call: Arc<Call>, body: Json) -> Work {
         let pieces = fields.flag("with_pieces")?.unwrap_or(false);
         drop(body);
         let lease = call.app.models.get(&name).await?;
-        let model = Arc::clone(&lease);
-        let tokens = tokio::task::spawn_blocking(move || wanted.tokens(&model)).await;
-        let tokens = tokens.map_err(|_| ApiError::internal())??;
+        let (lease, tokens) = lease.work(move |model| wanted.tokens(model)).await?;
         let piece = |id: &u32| json!({ "id": id, "piece": lease.tokenizer.token_text(*id) });
         let list: Json = if pieces { tokens.iter().map(piece).collect() } else { json!(tokens) };
         Ok(app::json(&json!({ "tokens": list, "count": tokens.len(), "max_model_len": lease.context() })))

@@ -9,7 +9,6 @@ use serde_json::{Map, Value as Json, json};
 use super::messages::Request;
 use crate::app::{self, Call, Handled, Work};
 use crate::conversation::{self, Conversation, Failure, Tokens, Turn};
-use crate::error::ApiError;
 use crate::http::sse::{self, Events, Gone};
 use crate::ids;
 use crate::tap::End;
@@ -35,9 +34,7 @@ pub(crate) fn count(call: Arc<Call>, body: Json) -> Work {
         let request = Request::read_count(&body)?;
         drop(body);
         let lease = call.app.models.get(&request.model).await?;
-        let model = Arc::clone(&lease);
-        let prompt = tokio::task::spawn_blocking(move || conversation::prompt(&model, &request.ask)).await;
-        let prompt = prompt.map_err(|_| ApiError::internal())??;
+        let (_, prompt) = lease.work(move |model| conversation::prompt(model, &request.ask)).await?;
         Ok(app::json(&json!({ "input_tokens": prompt.len() })))
     })
 }

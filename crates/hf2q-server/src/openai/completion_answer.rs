@@ -14,7 +14,6 @@ use super::logprobs::Lists;
 use crate::answers::Answers;
 use crate::app::{self, Call, Handled, Work};
 use crate::conversation::{Failure, Tokens};
-use crate::error::ApiError;
 use crate::http::sse::{self, Events, Gone};
 use crate::ids;
 use crate::models::Lease;
@@ -35,9 +34,7 @@ pub(crate) fn answer(call: Arc<Call>, body: Json) -> Work {
             choices: completion.ask.drawing.choices,
         };
         let stream = completion.stream;
-        let model = Arc::clone(&lease);
-        let prepared = tokio::task::spawn_blocking(move || completion.prepare(&model)).await;
-        let (orders, shapes) = prepared.map_err(|_| ApiError::internal())??;
+        let (lease, (orders, shapes)) = lease.work(move |model| completion.prepare(model)).await?;
         let answers = Answers::start(lease, orders, &call.reader(stream.is_some()))?;
         let progress = Progress::new(head, shapes, &answers.lease);
         match stream {

@@ -29,9 +29,7 @@ pub(crate) fn answer(call: Arc<Call>, body: Json) -> Work {
         let dimensions = fields.count("dimensions", 1)?;
         drop(body);
         let lease = call.app.models.get(&name).await?;
-        let model = Arc::clone(&lease);
-        let prompts = tokio::task::spawn_blocking(move || prompts(&model, &inputs)).await;
-        let prompts = prompts.map_err(|_| ApiError::internal())??;
+        let (lease, prompts) = lease.work(move |model| prompts(model, &inputs)).await?;
         let total = prompts.iter().map(Vec::len).sum();
         drop(lease);
         let vectors = vectors(&call, &name, prompts).await?;

@@ -88,3 +88,20 @@ fn who_waits_too_long_for_a_model_is_told_to_come_again() {
     let ready = (0..100).any(|_| ask(&server, "b") == 200);
     assert!(ready);
 }
+
+#[test]
+fn a_request_that_is_gone_makes_room_when_its_work_ends() {
+    // Rendering goes on for a while after its client is gone.
+    let slow = "{% for i in range(8) %}{% for j in range(100000) %}{% endfor %}{% endfor %}x";
+    let settings =
+        Settings { models_memory: Some(5), load_patience: Duration::from_secs(10), ..Settings::default() };
+    let models = [("a", Some(slow)), ("b", None)];
+    let models = models.map(|(id, template)| Demo { id, template, bytes: 5, ..Demo::default() });
+    let server = serve(settings, models.to_vec());
+    assert!((0..20).any(|_| ask(&server, "a") == 200));
+    let body = with(chat("x", json!({ "max_tokens": 1 })), json!({ "model": "a" })).to_string();
+    let open = server.open("POST", "/v1/chat/completions", &[], &body);
+    std::thread::sleep(Duration::from_millis(100));
+    drop(open);
+    assert_eq!(ask(&server, "b"), 200);
+}
