@@ -3,6 +3,7 @@
 //!
 //! Operations keep their order but where moving one touches nothing that others touch in between.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use hf2q_plan::{Access, BackendError, ExpertInput, NamedOp, Op, Plan, Recording, RowKind, View};
@@ -42,17 +43,24 @@ impl Part {
 /// Parts of a plan, in the order of their launches. A block of threads may use `shared` bytes.
 pub(crate) fn parts(plan: &Plan, shared: usize) -> Vec<Part> {
     let recording = &plan.recording;
-    let mut fuser = Fuser {
-        recording,
-        access: recording.ops.iter().map(|op| op.op.access()).collect(),
-        shared,
-        parts: Vec::new(),
-        open: None,
-    };
+    let access: Vec<Access> = recording.ops.iter().map(|op| op.op.access()).collect();
+    if !written_once(recording, &access) {
+        return (0..access.len()).map(Part::One).collect();
+    }
+    let mut fuser = Fuser { recording, access, shared, parts: Vec::new(), open: None };
     for i in 0..recording.ops.len() {
         fuser.add(i);
     }
     fuser.parts
+}
+
+/// Whether each activation has one value only, as all rules here take for granted.
+fn written_once(recording: &Recording, access: &[Access]) -> bool {
+    let mut written = HashSet::new();
+    let activations = access.iter().flat_map(|a| a.writes.iter().map(move |t| (t, a)));
+    activations
+        .filter(|(t, _)| recording.activation(**t).is_some())
+        .all(|(t, a)| written.insert(*t) && !a.reads.contains(t))
 }
 
 struct Fuser<'a> {
@@ -380,6 +388,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn activations_with_two_values_are_left_alone() {
+        let (_, model) = toy::all(2).into_iter().next().unwrap();
+        let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
+        let mut plan = Plan::compile(recording, Passes::ALL);
+        let again = plan.recording.ops.iter().find(|op| matches!(op.op, Op::RmsNorm(_))).unwrap().clone();
+        plan.recording.ops.push(again);
+        let parts = parts(&plan, SHARED);
+        assert!(parts.iter().all(|part| matches!(part, Part::One(_))));
+        assert_eq!(parts.len(), plan.recording.ops.len());
     }
 
     #[test]

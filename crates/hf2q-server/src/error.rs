@@ -54,6 +54,12 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, Some("invalid_value"), message).of(param)
     }
 
+    /// A part of a message that is no text; `kind` is what the client calls it.
+    pub(crate) fn no_part(param: String, kind: &str) -> Self {
+        let kind: String = kind.chars().take(100).collect();
+        Self::unsupported(param, format!("Parts of type '{kind}' are not supported: this server reads text."))
+    }
+
     /// A field or value that exists in the API, but not here.
     pub(crate) fn unsupported(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, Some("unsupported_parameter"), message).of(param)

@@ -20,7 +20,7 @@ pub struct Loaded {
     /// How tokens are drawn where a request does not say.
     pub sampling: Sampling,
     /// How embeddings are made.
-    pub pooling: Pooling,
+    pub pooling: Option<Pooling>,
     /// Bytes of memory that it takes.
     pub bytes: u64,
     /// One line for people: what it is and where it runs.
@@ -36,9 +36,9 @@ pub(crate) struct Model {
     /// How it writes thoughts and calls of tools.
     pub(crate) format: AnswerFormat,
     /// Compiles what answers may be.
-    pub(crate) grammars: Grammars,
+    pub(crate) grammars: Arc<Grammars>,
     pub(crate) sampling: Sampling,
-    pub(crate) pooling: Pooling,
+    pub(crate) pooling: Option<Pooling>,
     pub(crate) vocabulary: usize,
     pub(crate) bytes: u64,
     pub(crate) description: String,
@@ -52,7 +52,7 @@ impl Model {
         Ok(Self {
             id,
             service: Service::start(loaded.engine, loaded.scheduler)?,
-            grammars: Grammars::new(Arc::clone(&tokenizer), vocabulary),
+            grammars: Arc::new(Grammars::new(Arc::clone(&tokenizer), vocabulary)),
             tokenizer,
             template: loaded.template,
             format,

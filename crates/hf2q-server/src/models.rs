@@ -250,6 +250,7 @@ impl Models {
         let started = Instant::now();
         let loading = || source.load().and_then(|loaded| Ok(Model::new(id.to_owned(), loaded)?));
         let loaded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(loading));
+        let mut grammars = None;
         let state = match loaded {
             Ok(Ok(model)) => {
                 self.log.note(&format!(
@@ -257,6 +258,7 @@ impl Models {
                     started.elapsed().as_secs_f64(),
                     model.description
                 ));
+                grammars = Some(Arc::clone(&model.grammars));
                 State::Ready(Arc::new(model))
             }
             Ok(Err(error)) => {
@@ -273,6 +275,10 @@ impl Models {
             slot.used = Instant::now();
         }
         self.changed.notify_waiters();
+        // Requests without a form of the answer need not wait for this; one with a form is told what hinders it.
+        if let Some(grammars) = grammars {
+            let _ = grammars.prepare();
+        }
     }
 
     /// Unloads what was not used for a while; called now and then.

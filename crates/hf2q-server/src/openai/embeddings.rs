@@ -64,7 +64,11 @@ async fn vectors(call: &Call, name: &str, prompts: Vec<Vec<u32>>) -> Result<Vec<
     let mut prompts = prompts.into_iter().peekable();
     while prompts.peek().is_some() {
         let lease = call.app.models.get(name).await?;
-        let pooling = lease.pooling;
+        let pooling = lease.pooling.ok_or_else(|| {
+            let message =
+                "This model's file asks for vectors that this server cannot make (its pooling_type).";
+            ApiError::unsupported("model", message)
+        })?;
         let order = |prompt| Order {
             prompt,
             task: Task::Embed(pooling),

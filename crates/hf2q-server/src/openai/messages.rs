@@ -133,11 +133,7 @@ fn content_part(value: &Json, path: &str) -> Result<Json> {
     let text = match any.need_text("type")? {
         "text" => any.only(&["type", "text"])?.need_text("text")?,
         "refusal" => any.only(&["type", "refusal"])?.need_text("refusal")?,
-        other => {
-            let other: String = other.chars().take(100).collect();
-            let message = format!("Parts of type '{other}' are not supported: this server reads text.");
-            return Err(ApiError::unsupported(any.path("type"), message));
-        }
+        other => return Err(ApiError::no_part(any.path("type"), other)),
     };
     Ok(json!({ "type": "text", "text": text }))
 }

@@ -276,11 +276,7 @@ fn text_part(value: &Json, path: &str) -> Result<Json> {
         "input_text" => any.only(&["type", "text"])?.need_text("text")?,
         "output_text" => any.only(&["type", "text", "annotations", "logprobs"])?.need_text("text")?,
         "refusal" => any.only(&["type", "refusal"])?.need_text("refusal")?,
-        other => {
-            let other: String = other.chars().take(100).collect();
-            let message = format!("Parts of type '{other}' are not supported: this server reads text.");
-            return Err(ApiError::unsupported(any.path("type"), message));
-        }
+        other => return Err(ApiError::no_part(any.path("type"), other)),
     };
     Ok(json!({ "type": "text", "text": text }))
 }

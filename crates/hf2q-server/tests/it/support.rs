@@ -104,7 +104,7 @@ impl Source for Demo {
             tokenizer,
             template,
             sampling: Sampling { temperature: 0.8, top_k: 40, top_p: 0.95, ..Sampling::default() },
-            pooling: Pooling::Mean,
+            pooling: Some(Pooling::Mean),
             bytes: self.bytes,
             description: "demo".into(),
         })

@@ -205,12 +205,13 @@ fn name(gguf: &Gguf) -> String {
         .to_owned()
 }
 
-/// How the file says that embeddings are made; the mean where it does not say.
-fn pooling(metadata: &Metadata) -> Result<Pooling> {
+/// How the file says that embeddings are made: the mean where it does not say, `None` where by means that there are not.
+fn pooling(metadata: &Metadata) -> Result<Option<Pooling>> {
     let architecture = metadata.opt_str("general.architecture")?.unwrap_or_default();
     Ok(match metadata.opt_u32(&format!("{architecture}.pooling_type"))? {
-        Some(3) => Pooling::Last,
-        _ => Pooling::Mean,
+        None | Some(0 | 1) => Some(Pooling::Mean),
+        Some(3) => Some(Pooling::Last),
+        Some(_) => None,
     })
 }
 
