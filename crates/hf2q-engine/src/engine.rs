@@ -60,6 +60,13 @@ pub struct Work<'a> {
     pub logits: LogitRows,
 }
 
+impl<'a> Work<'a> {
+    /// `tokens` for a sequence, and which of them get logits.
+    pub fn new(sequence: SequenceId, tokens: &'a [u32], logits: LogitRows) -> Self {
+        Self { sequence, tokens, logits }
+    }
+}
+
 /// A program with the state of its sequences.
 pub struct Engine {
     program: Box<dyn Program>,
@@ -247,7 +254,7 @@ impl Engine {
         let count = tokens.len().div_ceil(size);
         for (i, chunk) in tokens.chunks(size).enumerate() {
             let wanted = if logits == LogitRows::Last && i + 1 < count { LogitRows::None } else { logits };
-            let out = self.step(&[Work { sequence: id, tokens: chunk, logits: wanted }], None)?;
+            let out = self.step(&[Work::new(id, chunk, wanted)], None)?;
             let go_on = if out.is_empty() { visit(&[]) } else { out.chunks(vocabulary).all(&mut visit) };
             if !go_on {
                 break;

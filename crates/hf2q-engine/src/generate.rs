@@ -120,8 +120,7 @@ impl<'e> Generation<'e> {
 
     fn draw(&mut self) -> Result<u32, EngineError> {
         let last = *self.history.last().expect("a prompt is never empty");
-        let work = Work { sequence: self.sequence, tokens: &[last], logits: LogitRows::Last };
-        let logits = self.engine.step(&[work], None)?;
+        let logits = self.engine.step(&[Work::new(self.sequence, &[last], LogitRows::Last)], None)?;
         let drawn = self.sampler.sample(logits, &self.history, self.sequence.index())?;
         self.non_finite += drawn.non_finite;
         Ok(drawn.token)

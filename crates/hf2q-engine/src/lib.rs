@@ -6,6 +6,7 @@
 
 mod cache;
 mod constraint;
+pub mod draft;
 mod engine;
 mod error;
 mod generate;
@@ -22,6 +23,7 @@ mod service;
 mod stats;
 
 pub use constraint::{Constraint, ConstraintError, TokenSet};
+pub use draft::{DraftRequest, DraftTree, Drafter, Seen};
 pub use engine::{Engine, LogitRows, SequenceId, Work};
 pub use error::EngineError;
 pub use generate::{Finish, Generation, Request};

@@ -108,7 +108,7 @@ fn run(
         if !go_on() {
             return Ok(None);
         }
-        let work = Work { sequence, tokens: &ids[step.clone()], logits };
+        let work = Work::new(sequence, &ids[step.clone()], logits);
         let out = engine.step(&[work], Some(&mut *observer))?;
         // Each row predicts the next token; the last one's is not known.
         let scored = step.start.max(half)..step.end.min(ids.len() - 1);

@@ -67,7 +67,7 @@ fn read(
             return Ok(None);
         }
         let (start, targets) = (step.start, &given[step.start + 1..=step.end]);
-        let out = engine.step(&[Work { sequence, tokens: &given[step], logits }], None)?;
+        let out = engine.step(&[Work::new(sequence, &given[step], logits)], None)?;
         if logits == LogitRows::All {
             likelihood.add(out, targets);
             if let Some(row) = not_finite(out, targets) {

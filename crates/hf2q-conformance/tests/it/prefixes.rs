@@ -205,7 +205,7 @@ impl<'a> Schedules<'a> {
         let text = |l: Live, n: usize| &self.cold.texts[l.text][l.len..l.len + n];
         let work: Vec<Work<'_>> = parts
             .iter()
-            .map(|&(i, n, logits)| Work { sequence: self.live[i].id, tokens: text(self.live[i], n), logits })
+            .map(|&(i, n, logits)| Work::new(self.live[i].id, text(self.live[i], n), logits))
             .collect();
         let width = self.engine.vocabulary();
         let found = match self.engine.step(&work, None) {

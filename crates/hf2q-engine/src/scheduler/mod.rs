@@ -31,7 +31,7 @@ pub use stats::{Histogram, SchedulerStats};
 
 /// Names a job of one scheduler. Numbers ascend, and none is given out again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct JobId(pub(crate) u64);
+pub struct JobId(pub u64);
 
 /// A job that has a sequence.
 struct Running {

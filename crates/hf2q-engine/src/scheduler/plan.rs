@@ -18,7 +18,7 @@ pub(crate) struct Share {
 impl Share {
     pub(super) fn work<'a>(&self, r: &'a Running) -> Work<'a> {
         let to = r.held + self.rows;
-        Work { sequence: r.sequence, tokens: &r.job.history[r.held..to], logits: r.job.logits(to) }
+        Work::new(r.sequence, &r.job.history[r.held..to], r.job.logits(to))
     }
 }
 

@@ -28,8 +28,7 @@ fn hidden(prompt: &[u32]) -> Vec<Vec<f32>> {
     let sequence = engine.add_sequence().unwrap();
     let row = |token: &u32| {
         let mut seen = LastNorm::default();
-        let work = Work { sequence, tokens: &[*token], logits: LogitRows::Last };
-        engine.step(&[work], Some(&mut seen)).unwrap();
+        engine.step(&[Work::new(sequence, &[*token], LogitRows::Last)], Some(&mut seen)).unwrap();
         seen.0
     };
     prompt.iter().map(row).collect()

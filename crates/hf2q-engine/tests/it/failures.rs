@@ -46,7 +46,7 @@ fn a_failed_step_loses_neither_pages_nor_positions() {
             let held = engine.len(sequence).unwrap();
             let other = tokens((SIZES.context - held).min(SIZES.rows), 9);
             broken.store(true, Ordering::SeqCst);
-            let failed = engine.step(&[Work { sequence, tokens: &other, logits: LogitRows::All }], None);
+            let failed = engine.step(&[Work::new(sequence, &other, LogitRows::All)], None);
             assert!(matches!(failed, Err(EngineError::Backend(_))));
             broken.store(false, Ordering::SeqCst);
             assert_eq!(engine.len(sequence).unwrap(), held);
@@ -76,7 +76,7 @@ fn what_failed_steps_reserved_of_recent_positions_is_there_for_others() {
     for fails in [true, false] {
         broken.store(fails, Ordering::SeqCst);
         for sequence in ids {
-            let step = engine.step(&[Work { sequence, tokens: &text, logits: LogitRows::None }], None);
+            let step = engine.step(&[Work::new(sequence, &text, LogitRows::None)], None);
             assert_eq!(matches!(step, Err(EngineError::Backend(_))), fails);
             assert_eq!(step.is_ok(), !fails);
         }

@@ -37,10 +37,7 @@ fn sequences_of_one_step_do_not_see_each_other() {
     for i in 0..6 {
         let parts: Vec<(usize, &[u32])> =
             texts.iter().enumerate().filter_map(|(s, t)| Some((s, t.chunks(15).nth(i)?))).collect();
-        let work: Vec<Work<'_>> = parts
-            .iter()
-            .map(|&(s, t)| Work { sequence: ids[s], tokens: t, logits: LogitRows::All })
-            .collect();
+        let work: Vec<Work<'_>> = parts.iter().map(|&(s, t)| Work::new(ids[s], t, LogitRows::All)).collect();
         let width = engine.vocabulary();
         let rows = engine.step(&work, None).unwrap().to_vec();
         let mut rows = rows.chunks(width);
@@ -73,7 +70,7 @@ fn a_refused_step_changes_nothing() {
     let mut engine = engine(&model, EngineOptions { context: 100, ..SIZES });
     let id = engine.add_sequence().unwrap();
     let before = logits(&mut engine, id, &text[..60], 20);
-    let work = |tokens| [Work { sequence: id, tokens, logits: LogitRows::Last }];
+    let work = |tokens| [Work::new(id, tokens, LogitRows::Last)];
     let refusals = [
         engine.step(&[], None).err(),
         engine.step(&work(&[]), None).err(),

@@ -67,7 +67,7 @@ impl Opened {
     /// Computes tokens whose logits nobody wants.
     pub(super) fn add(&mut self, tokens: &[u32]) -> Result<(), ObserveError> {
         let sequence = self.sequence()?;
-        self.engine.step(&[Work { sequence, tokens, logits: LogitRows::None }], None)?;
+        self.engine.step(&[Work::new(sequence, tokens, LogitRows::None)], None)?;
         Ok(())
     }
 
@@ -76,7 +76,7 @@ impl Opened {
         let sequence = self.sequence()?;
         let Self { name, engine, plan, layers, attended, .. } = self;
         attended.clear();
-        let work = Work { sequence, tokens, logits: LogitRows::All };
+        let work = Work::new(sequence, tokens, LogitRows::All);
         let mut watch = Watch { plan, seen: attended };
         let values = engine.step(&[work], Some(&mut watch))?;
         match attended.hidden.take() {

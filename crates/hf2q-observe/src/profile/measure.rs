@@ -98,7 +98,7 @@ impl Runner<'_> {
         for chunk in tokens.chunks(rows) {
             steps += 1;
             let logits = if steps == count { LogitRows::Last } else { LogitRows::None };
-            time += self.step(Work { sequence, tokens: chunk, logits }, look)?;
+            time += self.step(Work::new(sequence, chunk, logits), look)?;
         }
         self.engine.remove_sequence(sequence)?;
         Ok((time, steps))
@@ -112,7 +112,7 @@ impl Runner<'_> {
             // Both kinds of step at nearly the same depth, and whatever disturbs the machine meets both.
             let look = if i > 0 && i % 2 == 0 { Look::Close } else { Look::Away };
             let tokens = std::slice::from_ref(token);
-            let time = self.step(Work { sequence, tokens, logits: LogitRows::Last }, look)?;
+            let time = self.step(Work::new(sequence, tokens, LogitRows::Last), look)?;
             if i % 2 == 1 {
                 unobserved += time;
             }
@@ -126,7 +126,7 @@ impl Runner<'_> {
     fn deep_sequence(&mut self, depth: usize) -> Result<SequenceId, ObserveError> {
         let sequence = self.engine.add_sequence()?;
         for chunk in scattered_tokens(depth, self.engine.vocabulary()).chunks(self.engine.options().rows) {
-            self.step(Work { sequence, tokens: chunk, logits: LogitRows::None }, Look::Away)?;
+            self.step(Work::new(sequence, chunk, LogitRows::None), Look::Away)?;
         }
         Ok(sequence)
     }

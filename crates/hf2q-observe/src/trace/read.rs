@@ -54,7 +54,7 @@ fn read(
             true => prompt[step * rows..prompt.len().min((step + 1) * rows)].to_vec(),
             false => vec![next],
         };
-        let work = Work { sequence, tokens: &tokens, logits: LogitRows::Last };
+        let work = Work::new(sequence, &tokens, LogitRows::Last);
         tracer.step = step;
         let is_chosen = steps.has(step, chunks);
         let logits = match is_chosen {

@@ -43,7 +43,7 @@ fn what_is_left_runs() {
                 let mut engine = Engine::open(backend, Arc::clone(&plan), weights, OPTIONS).unwrap();
                 let sequence = engine.add_sequence().unwrap();
                 for chunk in tokens(18).chunks(16) {
-                    let work = Work { sequence, tokens: chunk, logits: LogitRows::Last };
+                    let work = Work::new(sequence, chunk, LogitRows::Last);
                     let logits = engine.step(&[work], None).unwrap();
                     assert_eq!(logits.len(), whole.recording.logits.width, "{name} without {skip}");
                 }

@@ -148,7 +148,7 @@ pub(super) fn decode(engine: &mut Engine, args: &BenchArgs) -> Result<f64> {
     let started = Instant::now();
     for token in text.chunks(1) {
         let work: Vec<Work<'_>> =
-            ids.iter().map(|&sequence| Work { sequence, tokens: token, logits: LogitRows::Last }).collect();
+            ids.iter().map(|&sequence| Work::new(sequence, token, LogitRows::Last)).collect();
         engine.step(&work, None)?;
         if interrupt::pressed() {
             break;
