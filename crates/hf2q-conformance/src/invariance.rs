@@ -4,10 +4,11 @@
 //! sequences, chunks and draft trees over shuffled pages, through windows and across page borders, with drafts
 //! accepted and sequences replaced; every wanted row must have the oracle's logits.
 
-use hf2q_plan::{Backend, Group, GroupStep, Limits, PAGE, Passes, Program, Row, Step};
+use hf2q_plan::{Backend, GroupStep, Limits, PAGE, Passes, Program, Recording, Row, Step};
 
 use crate::compare::{first_difference, same_bits};
 use crate::error::ConformanceError;
+use crate::inputs::inputs;
 use crate::random::Random;
 use crate::subject::Subject;
 use crate::traffic::{Traffic, TrafficOptions, Turn};
@@ -111,7 +112,8 @@ pub fn check(
     let mut source = Traffic::new(&subject.recording, traffic, Random::new("invariance", options.seed));
     let mut summary = Summary::default();
     for turn_index in 0..options.turns {
-        let turn = source.next()?;
+        let mut turn = source.next()?;
+        turn.step.inputs = inputs(&subject.recording, &turn.step.rows);
         let expected = expected(&mut oracles, &turn)?;
         for (name, program, failed) in programs.iter_mut().filter(|(_, _, failed)| !failed) {
             let found = turn.run(&mut **program, None)?;
@@ -160,7 +162,7 @@ fn compare(found: &[f32], expected: &[Vec<f32>], turn: &Turn) -> Option<Violatio
 /// One sequence, one token a step, pages in order.
 struct Oracle {
     program: Box<dyn Program>,
-    groups: Vec<Group>,
+    recording: Recording,
     pages: u32,
     /// Tokens whose keys and values are stored, and the logits after each.
     fed: Vec<(u32, Vec<f32>)>,
@@ -174,10 +176,10 @@ impl Oracle {
         longest: usize,
     ) -> Result<Self, ConformanceError> {
         let pages = longest.div_ceil(PAGE);
-        let groups = subject.recording.groups.clone();
-        let limits = Limits { max_rows: 1, max_logit_rows: 1, pages: vec![pages; groups.len()] };
+        let recording = subject.recording.clone();
+        let limits = Limits { max_rows: 1, max_logit_rows: 1, pages: vec![pages; recording.groups.len()] };
         let program = subject.open(backend, passes, &limits)?;
-        Ok(Self { program, groups, pages: pages as u32, fed: vec![] })
+        Ok(Self { program, recording, pages: pages as u32, fed: vec![] })
     }
 
     /// Logits after the last token of `history`. What is fed already is kept as far as it agrees.
@@ -195,7 +197,8 @@ impl Oracle {
                 pages_per_sequence: self.pages as usize,
             };
             let row = Row { sequence: 0, token, position, parent: None };
-            let step = Step::new(vec![row], vec![group; self.groups.len()], vec![0])?;
+            let step = Step::new(vec![row], vec![group; self.recording.groups.len()], vec![0])?
+                .with_inputs(inputs(&self.recording, &[row]));
             let logits = self.program.run(&step, None)?.to_vec();
             self.fed.push((token, logits));
         }

@@ -13,6 +13,7 @@ mod compare;
 mod error;
 pub mod fusion;
 pub mod goldens;
+mod inputs;
 pub mod invariance;
 pub mod one_vector;
 mod paging;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hf2q_gguf::Bytes;
 use hf2q_model::{Model, RecordOptions};
-use hf2q_plan::{Backend, Limits, Op, Passes, Plan, Program, Recording};
+use hf2q_plan::{Backend, Limits, Passes, Plan, Program, Recording};
 
 use crate::error::ConformanceError;
 
@@ -30,11 +30,7 @@ impl Subject {
 
     /// Tokens that every embedding has a row for.
     pub(crate) fn vocabulary(&self) -> Result<usize, ConformanceError> {
-        let tables = self.recording.ops.iter().filter_map(|o| match &o.op {
-            Op::Embed(e) => Some(self.recording.weight(e.table).rows),
-            _ => None,
-        });
-        tables.min().ok_or(ConformanceError::NoEmbedding)
+        self.recording.vocabulary().ok_or(ConformanceError::NoEmbedding)
     }
 
     /// Compiles and opens it.

@@ -12,6 +12,7 @@ use crate::builder::{Built, Guard};
 use crate::cases::{self, Case, Feed, TOKENS};
 use crate::compare::{distance, first_difference, same_bits, square_error};
 use crate::error::ConformanceError;
+use crate::inputs::inputs;
 use crate::random::Random;
 use crate::report::{CaseReport, Outcome, Report};
 use crate::traffic::{Traffic, TrafficOptions, Turn};
@@ -147,7 +148,7 @@ fn agree(case: &Case, backends: &[&dyn Backend]) -> Result<(), Problem> {
 fn run(case: &Case, backend: &dyn Backend, guarded: bool, observe: bool) -> Result<Run, Problem> {
     let Built { recording, weights, guards } = case.build(guarded)?;
     let plan = Arc::new(Plan::compile(recording.clone(), case.passes));
-    let (turns, limits) = match case.feed {
+    let (mut turns, limits) = match case.feed {
         Feed::Rows => (row_turns()?, Limits { max_rows: TOKENS, max_logit_rows: TOKENS, pages: vec![] }),
         Feed::Traffic(seed) => {
             let mut traffic = Traffic::new(&recording, TRAFFIC, Random::new("suite", seed));
@@ -155,6 +156,9 @@ fn run(case: &Case, backend: &dyn Backend, guarded: bool, observe: bool) -> Resu
             (turns, Traffic::limits(&recording, TRAFFIC))
         }
     };
+    for turn in &mut turns {
+        turn.step.inputs = inputs(&recording, &turn.step.rows);
+    }
     let mut program = backend.open(Arc::clone(&plan), weights, &limits)?;
     let (mut logits, mut seen) = (vec![], vec![]);
     for turn in &turns {
@@ -331,6 +335,7 @@ mod tests {
         let kinds: Vec<&str> = cases::all().iter().map(|c| c.op).collect();
         for kind in [
             "embed",
+            "input",
             "rms_norm",
             "mat_mul",
             "rope",

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hf2q_gguf::Bytes;
-use hf2q_plan::{BackendError, Limits, NamedOp, Op, Plan, Recording, RopeParams, RowKind, TensorId, View};
+use hf2q_plan::{BackendError, Limits, NamedOp, Plan, Recording, RopeParams, RowKind, TensorId, View};
 
 use crate::backend::NAME;
 use crate::call::{Call, Operand};
@@ -137,7 +137,7 @@ pub(crate) fn compile(
             quantized: Vec::new(),
             table_bytes: 0,
             product_rows: limits.max_rows,
-            vocabulary: vocabulary(recording),
+            vocabulary: recording.vocabulary().unwrap_or(usize::MAX),
         },
         rotations: Vec::new(),
         angles: Vec::new(),
@@ -165,14 +165,6 @@ fn last_reads(plan: &Plan) -> Vec<usize> {
         }
     }
     last
-}
-
-fn vocabulary(recording: &Recording) -> usize {
-    let rows = recording.ops.iter().filter_map(|op| match &op.op {
-        Op::Embed(o) => Some(recording.weight(o.table).rows),
-        _ => None,
-    });
-    rows.min().unwrap_or(usize::MAX)
 }
 
 impl Compiler<'_> {

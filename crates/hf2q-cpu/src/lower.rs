@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hf2q_gguf::TensorType;
 use hf2q_plan::{
     Add, Attention, BackendError, CacheId, Embed, ExpertInput, ExpertMatMul, ExpertSum, FormedKeys, Glu,
-    KvFormat, KvStore, MatMul, NamedOp, NormAdd, NormRope, Op, RmsNorm, Rope, RopeParams, Route, Scale,
-    SelectRows, SoftCap, TensorId, View,
+    Input, KvFormat, KvStore, MatMul, NamedOp, NormAdd, NormRope, Op, RmsNorm, Rope, RopeParams, Route,
+    Scale, SelectRows, SoftCap, TensorId, View,
 };
 use hf2q_quant::kv::back_factors;
 
@@ -22,7 +22,7 @@ use crate::kernels::picks::ExpertShape;
 use crate::kernels::quantized::{QuantizedExpertMatMul, QuantizedMatMul};
 use crate::kernels::rope::Turn;
 use crate::kernels::{
-    elementwise, embed, expert_sum, glu, kv_store, norm, quant_mat_mul, rope, route, select_rows,
+    elementwise, embed, expert_sum, glu, input, kv_store, norm, quant_mat_mul, rope, route, select_rows,
 };
 
 type Lowered = Result<Box<dyn Call>, BackendError>;
@@ -31,6 +31,7 @@ type Lowered = Result<Box<dyn Call>, BackendError>;
 pub(crate) fn lower(c: &mut Compiler<'_>, op: &NamedOp) -> Lowered {
     match &op.op {
         Op::Embed(o) => embed(c, op, o),
+        Op::Input(o) => input(c, o),
         Op::RmsNorm(o) => rms_norm(c, o),
         Op::NormAdd(o) => norm_add(c, o),
         Op::NormRope(o) => norm_rope(c, o),
@@ -113,6 +114,10 @@ fn embed(c: &Compiler<'_>, op: &NamedOp, o: &Embed) -> Lowered {
     };
     let (table, out) = (c.bytes(o.table)?, c.operand(o.out)?);
     Ok(Box::new(embed::Embed { table, ty: w.ty, row_bytes, out, scale: o.scale }))
+}
+
+fn input(c: &Compiler<'_>, o: &Input) -> Lowered {
+    Ok(Box::new(input::Input { index: o.index, out: c.operand(o.out)? }))
 }
 
 fn norm_params(c: &Compiler<'_>, weight: Option<TensorId>, eps: f32) -> Result<NormParams, BackendError> {

@@ -77,6 +77,7 @@ impl StepData {
             path_len: 0,
             groups: Vec::new(),
             logit_rows: Vec::new(),
+            inputs: Vec::new(),
         };
         let identity = (0..max_rows).map(|r| u32::try_from(r).unwrap_or(u32::MAX)).collect();
         Self { step: empty, chunks: Vec::new(), wanted: Vec::new(), stores: Vec::new(), identity }

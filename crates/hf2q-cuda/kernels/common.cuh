@@ -38,6 +38,8 @@ enum {
     // Most rows of a chunk.
     STEP_CHUNK_ROWS,
     STEP_WANTED_CHUNK_ROWS,
+    // A list of positions of inputs.
+    STEP_INPUTS_AT,
     // From here on GROUP_WORDS for each group of caches.
     STEP_GROUPS = 16,
 };
@@ -67,6 +69,10 @@ struct Step {
     __device__ u32 position(u32 row) const { return at(at(STEP_POSITIONS_AT) + row); }
     __device__ u32 sequence(u32 row) const { return at(at(STEP_SEQUENCES_AT) + row); }
     __device__ u32 tree_base(u32 row) const { return at(at(STEP_TREE_BASE_AT) + row); }
+    // Value `i` of an input.
+    __device__ float input(u32 index, u64 i) const {
+        return __uint_as_float(__ldg(words + at(at(STEP_INPUTS_AT) + index) + i));
+    }
     __device__ u32 group(u32 g, u32 word) const { return at(STEP_GROUPS + g * GROUP_WORDS + word); }
 };
 

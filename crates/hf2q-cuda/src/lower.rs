@@ -9,6 +9,7 @@ use crate::launch::{Call, attention, elementwise, kv, mat_mul, norm, route, rows
 pub(crate) fn lower(c: &mut Compiler<'_>, op: &NamedOp) -> Result<Box<dyn Call>, BackendError> {
     match &op.op {
         Op::Embed(o) => rows::embed(c, op, o),
+        Op::Input(o) => rows::input(c, o),
         Op::RmsNorm(o) => norm::rms_norm(c, o),
         Op::NormAdd(o) => norm::norm_add(c, o),
         Op::NormRope(o) => norm::norm_rope(c, o),

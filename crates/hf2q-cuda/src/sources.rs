@@ -12,6 +12,7 @@ const FILES: &[(&str, &str)] = &[
     ("expert_sum", include_str!("../kernels/expert_sum.cu")),
     ("glu", include_str!("../kernels/glu.cu")),
     ("heads", include_str!("../kernels/heads.cu")),
+    ("input", include_str!("../kernels/input.cu")),
     ("kv_store", include_str!("../kernels/kv_store.cu")),
     ("measure", include_str!("../kernels/measure.cu")),
     ("norm", include_str!("../kernels/norm.cu")),

@@ -3,6 +3,8 @@
 //! A header of [`HEADER`] words and [`GROUP`] words for each group of caches says where the lists lie; `common.cuh` has
 //! the same names.
 
+use std::ops::Range;
+
 use hf2q_plan::{PAGE, RowKind, Step};
 
 /// Words before those of groups.
@@ -29,6 +31,8 @@ mod at {
     pub(super) const WANTED: usize = 10;
     /// Most rows of a chunk; of all rows, then of those whose logits are wanted.
     pub(super) const CHUNK_ROWS: usize = 12;
+    /// Position of the list of positions of inputs.
+    pub(super) const INPUTS: usize = 14;
 }
 
 /// Positions in a group's words.
@@ -69,6 +73,10 @@ pub(crate) fn words(step: &Step, windows: &[Option<u32>], out: &mut Vec<u32>) {
         list(out, base + of_group::PATHS, step.paths[i].iter().copied());
         out[base + of_group::PAGES] = word(group.pages_per_sequence);
     }
+    let inputs = list(out, at::INPUTS, step.inputs.iter().map(|_| 0));
+    for (entry, values) in inputs.zip(&step.inputs) {
+        list(out, entry, values.iter().map(|x| x.to_bits()));
+    }
     for (kind, base, spans) in [(RowKind::Step, at::CHUNKS, 0), (RowKind::Logits, at::WANTED, 1)] {
         let chunks = chunks(step, kind);
         out[base] = word(chunks.len());
@@ -91,10 +99,12 @@ fn word(n: usize) -> u32 {
     u32::try_from(n).expect("a step's lists are shorter than 2^32")
 }
 
-/// Appends a list and notes where it begins.
-fn list(out: &mut Vec<u32>, entry: usize, values: impl Iterator<Item = u32>) {
-    out[entry] = word(out.len());
+/// Appends a list and notes where it begins. Returns its positions.
+fn list(out: &mut Vec<u32>, entry: usize, values: impl Iterator<Item = u32>) -> Range<usize> {
+    let first = out.len();
+    out[entry] = word(first);
     out.extend(values);
+    first..out.len()
 }
 
 fn is_paged(step: &Step, row: usize) -> bool {
@@ -164,6 +174,16 @@ mod tests {
         assert_eq!((get(group + of_group::SLOTS, 12), get(group + of_group::TABLES, 4)), (70, 2));
         assert_eq!((out[group + of_group::PAGES], get(group + of_group::PATHS, 12)), (5, 70));
         assert_eq!((out[group + of_group::SPANS..][..2].to_vec(), spans(&out, 0)), (vec![3, 3], 3));
+    }
+
+    #[test]
+    fn inputs_are_where_their_list_says() {
+        let rows = |first: u8| (0..13).map(|i| f32::from(first + i)).collect();
+        let mut out = Vec::new();
+        words(&step().with_inputs(vec![rows(0), rows(50)]), &[None], &mut out);
+        let list = out[at::INPUTS] as usize;
+        let value = |input: usize, i: usize| f32::from_bits(out[out[list + input] as usize + i]);
+        assert_eq!((value(0, 3), value(1, 12)), (3.0, 62.0));
     }
 
     #[test]

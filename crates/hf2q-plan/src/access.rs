@@ -4,7 +4,7 @@ use crate::op::Op;
 use crate::tensor::{TensorId, View};
 
 /// What an operation touches; hazards, waves and the arena are computed from this alone. Step inputs (tokens,
-/// positions, page tables) are constant while a step runs and are not listed.
+/// positions, page tables, inputs) are constant while a step runs and are not listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Tensors the operation reads.
@@ -22,6 +22,7 @@ impl Op {
     pub fn access(&self) -> Access {
         match self {
             Self::Embed(o) => access([Some(o.table)], &[o.out.tensor]),
+            Self::Input(o) => access([], &[o.out.tensor]),
             Self::RmsNorm(o) => access([Some(o.x.tensor), o.weight], &[o.out.tensor]),
             Self::MatMul(o) => access([Some(o.x.tensor), Some(o.weight)], &[o.out.tensor]),
             Self::Rope(o) => access([Some(o.x.tensor), o.rope.factors], &[o.out.tensor]),
@@ -57,6 +58,7 @@ impl Op {
     pub fn views(&self) -> Vec<View> {
         match self {
             Self::Embed(o) => vec![o.out],
+            Self::Input(o) => vec![o.out],
             Self::RmsNorm(o) => vec![o.x, o.out],
             Self::MatMul(o) => vec![o.x, o.out],
             Self::Rope(o) => vec![o.x, o.out],

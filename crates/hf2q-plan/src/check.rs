@@ -112,6 +112,13 @@ impl Checker<'_> {
                 self.equal("width of out", o.out.width, w.cols)?;
                 self.rows("out", o.out, RowKind::Step)
             }
+            Op::Input(o) => match self.r.inputs.get(o.index) {
+                Some(&width) => {
+                    self.equal("width of out", o.out.width, width)?;
+                    self.rows("out", o.out, RowKind::Step)
+                }
+                None => self.fail("input", o.index, format!("below {}", self.r.inputs.len())),
+            },
             Op::RmsNorm(o) => self.rms_norm(o),
             Op::MatMul(o) => {
                 let w = self.weight("weight", o.weight)?;

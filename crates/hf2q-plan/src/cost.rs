@@ -108,6 +108,7 @@ impl Recording {
     fn moved(&self, op: &Op) -> Vec<View> {
         match op {
             Op::Embed(o) => vec![o.out],
+            Op::Input(o) => vec![o.out],
             Op::RmsNorm(o) => vec![o.x, o.out],
             Op::MatMul(o) => vec![o.x, o.out],
             Op::Rope(o) => vec![o.x, o.out],

@@ -18,6 +18,15 @@ pub struct Embed {
     pub scale: f32,
 }
 
+/// `out[r]` is what the step gives for its row `r` ([`crate::Step::inputs`]).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Input {
+    /// Which of the recording's inputs.
+    pub index: usize,
+    /// `[R, width]`.
+    pub out: View,
+}
+
 /// Root-mean-square norm of each group of `group` columns: `out = x / sqrt(mean(x²) + eps) · weight`
 /// (Zhang & Sennrich 2019). With `group` below the width this is a norm per head.
 #[derive(Clone, Debug, PartialEq)]
@@ -309,6 +318,8 @@ pub struct NormRope {
 pub enum Op {
     /// See [`Embed`].
     Embed(Embed),
+    /// See [`Input`].
+    Input(Input),
     /// See [`RmsNorm`].
     RmsNorm(RmsNorm),
     /// See [`MatMul`].
@@ -346,6 +357,7 @@ impl Op {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Embed(_) => "embed",
+            Self::Input(_) => "input",
             Self::RmsNorm(_) => "rms_norm",
             Self::MatMul(_) => "mat_mul",
             Self::Rope(_) => "rope",

@@ -29,6 +29,8 @@ pub struct Recording {
     pub groups: Vec<Group>,
     /// Caches of layers.
     pub caches: Vec<Cache>,
+    /// Values in a row of each input ([`crate::Step::inputs`]).
+    pub inputs: Vec<usize>,
     /// What a step returns: `[L, vocabulary]`.
     pub logits: View,
     /// Activations that are read although nothing writes them, for their operation was [taken out](Plan::without).
@@ -45,6 +47,15 @@ impl Recording {
             TensorKind::Weight(w) => w,
             other => panic!("{} is {other:?}, not a weight", self.tensors[id.index()].name),
         }
+    }
+
+    /// Tokens that every embedding table has a row for; `None`: it embeds none.
+    pub fn vocabulary(&self) -> Option<usize> {
+        let rows = self.ops.iter().filter_map(|op| match &op.op {
+            Op::Embed(o) => Some(self.weight(o.table).rows),
+            _ => None,
+        });
+        rows.min()
     }
 
     /// The description of a cache.

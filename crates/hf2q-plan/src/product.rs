@@ -26,6 +26,7 @@ impl Op {
                 vec![Product { x: o.x, weight: o.weight, experts: Some((o.experts, o.input)) }]
             }
             Self::Embed(_)
+            | Self::Input(_)
             | Self::RmsNorm(_)
             | Self::Rope(_)
             | Self::KvStore(_)

@@ -42,6 +42,8 @@ pub struct Recorder {
     by_name: HashMap<String, TensorId>,
     groups: Vec<Group>,
     caches: Vec<Cache>,
+    /// Widths of inputs.
+    inputs: Vec<usize>,
     cache_tensors: Vec<TensorId>,
     /// By cache: where its last positions are kept a second time.
     recent: Vec<Option<CacheId>>,
@@ -149,6 +151,14 @@ impl Recorder {
         let width = self.cols(table);
         let out = self.activation(name, RowKind::Step, width);
         self.push(name, Op::Embed(Embed { table, out, scale }));
+        out
+    }
+
+    /// Appends an [`Input`] of `width` values for each row of the step.
+    pub fn input(&mut self, name: &str, width: usize) -> View {
+        let out = self.activation(name, RowKind::Step, width);
+        self.inputs.push(width);
+        self.push(name, Op::Input(Input { index: self.inputs.len() - 1, out }));
         out
     }
 
@@ -294,6 +304,7 @@ impl Recorder {
             weights: self.weights,
             groups: self.groups,
             caches: self.caches,
+            inputs: self.inputs,
             logits,
             skipped: Vec::new(),
         };

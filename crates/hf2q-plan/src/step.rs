@@ -30,7 +30,7 @@ pub struct GroupStep {
 }
 
 /// Rows to compute and where their keys and values live.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// `[R]`.
     pub rows: Vec<Row>,
@@ -45,6 +45,8 @@ pub struct Step {
     pub groups: Vec<GroupStep>,
     /// `[L]`: rows whose logits are wanted, ascending.
     pub logit_rows: Vec<u32>,
+    /// One for each input of the recording: `[R, width]`.
+    pub inputs: Vec<Vec<f32>>,
 }
 
 /// A step that no backend may run.
@@ -141,9 +143,17 @@ impl Step {
             path_len: 0,
             groups,
             logit_rows,
+            inputs: Vec::new(),
         };
         step.find_paths();
         Ok(step)
+    }
+
+    /// The same step with these [inputs](Step::inputs).
+    #[must_use]
+    pub fn with_inputs(mut self, inputs: Vec<Vec<f32>>) -> Self {
+        self.inputs = inputs;
+        self
     }
 
     /// Number of rows.
@@ -175,6 +185,7 @@ impl Step {
         length("groups", self.groups.len(), recording.groups.len())?;
         length("tree_base", self.tree_base.len(), self.rows.len())?;
         length("groups of paths", self.paths.len(), self.groups.len())?;
+        self.check_inputs(recording)?;
         for &r in &self.logit_rows {
             index(0, "a logit row", r, self.rows.len())?;
         }
@@ -184,6 +195,14 @@ impl Step {
         }
         for (g, group) in recording.groups.iter().enumerate() {
             self.check_group(g, group.span, limits.pages[g])?;
+        }
+        Ok(())
+    }
+
+    fn check_inputs(&self, recording: &Recording) -> Result<(), StepError> {
+        length("inputs", self.inputs.len(), recording.inputs.len())?;
+        for (values, width) in self.inputs.iter().zip(&recording.inputs) {
+            length("values of an input", values.len(), self.rows.len().saturating_mul(*width))?;
         }
         Ok(())
     }
@@ -351,6 +370,23 @@ mod tests {
         bare.paths.clear();
         let got = bare.check(&recording, &limits, 4);
         assert_eq!(got, Err(StepError::Length { what: "groups of paths", found: 0, expected: 1 }));
+    }
+
+    #[test]
+    fn inputs_have_the_rows_of_the_step_and_the_widths_of_the_recording() {
+        let mut recording = crate::Recorder::default();
+        let (a, b) = (recording.input("a", 3), recording.input("b", 3));
+        let sum = recording.add("sum", a, b);
+        let logits = recording.select_rows("logits", sum);
+        let recording = recording.finish(logits).unwrap();
+        assert_eq!((recording.inputs.as_slice(), recording.vocabulary()), (&[3, 3][..], None));
+        let limits = Limits { max_rows: 4, max_logit_rows: 4, pages: vec![] };
+        let step = Step::new(vec![row(0, None), row(1, Some(0))], vec![], vec![1]).unwrap();
+        let check = |inputs| step.clone().with_inputs(inputs).check(&recording, &limits, 4);
+        assert_eq!(check(vec![vec![0.0; 6]; 2]), Ok(()));
+        let refused = |what, found, expected| Err(StepError::Length { what, found, expected });
+        assert_eq!(check(vec![vec![0.0; 6]]), refused("inputs", 1, 2));
+        assert_eq!(check(vec![vec![0.0; 6], vec![0.0; 3]]), refused("values of an input", 3, 6));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hf2q_gguf::Bytes;
-use hf2q_plan::{Backend, BackendError, Limits, Op, Plan, Program, Recording, TensorId};
+use hf2q_plan::{Backend, BackendError, Limits, Plan, Program, Recording, TensorId};
 
 use crate::cache::CacheData;
 use crate::memory::Memory;
@@ -52,7 +52,7 @@ impl Backend for ReferenceBackend {
             .iter()
             .map(|c| CacheData::new(c, limits.pages[c.group.index()]))
             .collect::<Result<Vec<_>, _>>()?;
-        let vocabulary = vocabulary(recording);
+        let vocabulary = recording.vocabulary().unwrap_or(usize::MAX);
         Ok(Box::new(ReferenceProgram {
             plan,
             limits: limits.clone(),
@@ -62,15 +62,6 @@ impl Backend for ReferenceBackend {
             logits: vec![],
         }))
     }
-}
-
-/// Tokens that every embedding table has a row for.
-fn vocabulary(recording: &Recording) -> usize {
-    let tables = recording.ops.iter().filter_map(|o| match &o.op {
-        Op::Embed(e) => Some(recording.weight(e.table).rows),
-        _ => None,
-    });
-    tables.min().unwrap_or(usize::MAX)
 }
 
 fn dequantize(recording: &Recording, id: TensorId, bytes: &Bytes) -> Result<Vec<f32>, BackendError> {

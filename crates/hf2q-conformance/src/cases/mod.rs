@@ -5,6 +5,7 @@ mod elementwise;
 mod embed;
 mod experts;
 mod formed;
+mod input;
 mod mat_mul;
 mod norm;
 mod recent;
@@ -82,6 +83,7 @@ impl Case {
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = vec![];
     embed::cases(&mut cases);
+    input::cases(&mut cases);
     norm::cases(&mut cases);
     mat_mul::cases(&mut cases);
     rope::cases(&mut cases);

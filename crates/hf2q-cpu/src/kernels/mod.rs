@@ -8,6 +8,7 @@ pub(crate) mod expert_rows;
 pub(crate) mod expert_sum;
 pub(crate) mod float_mat_mul;
 pub(crate) mod glu;
+pub(crate) mod input;
 pub(crate) mod kv_store;
 pub(crate) mod norm;
 pub(crate) mod picks;

@@ -1,6 +1,6 @@
-//! Operations whose rows are computed column by column: embedding, selection, gated units, sums over experts.
+//! Operations whose rows are computed column by column: embedding, inputs, selection, gated units, sums over experts.
 
-use hf2q_plan::{Activation, BackendError, Embed, ExpertSum, Glu, NamedOp, RowKind, SelectRows};
+use hf2q_plan::{Activation, BackendError, Embed, ExpertSum, Glu, Input, NamedOp, RowKind, SelectRows};
 
 use super::{Arguments, Call, Cx, Grid, MAX_Y, Operand, Rows, kind_code, launch_ahead};
 use crate::compile::{Compiler, small};
@@ -18,7 +18,7 @@ fn embed_variant(ty: u32) -> Variant {
 }
 
 pub(super) fn variants() -> Vec<Variant> {
-    let plain = ["select_rows", "glu", "expert_sum"].map(Variant::plain);
+    let plain = ["input", "select_rows", "glu", "expert_sum"].map(Variant::plain);
     TYPES.into_iter().map(embed_variant).chain(plain).collect()
 }
 
@@ -54,6 +54,14 @@ struct EmbedArgs {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
+struct InputArgs {
+    out: Rows,
+    index: u32,
+    padding: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
 struct SelectArgs {
     x: Rows,
     out: Rows,
@@ -82,6 +90,9 @@ struct SumArgs {
 // SAFETY: the fields are those of the kernel's structure; the table has a row for every token of an accepted step.
 #[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
 unsafe impl Arguments for EmbedArgs {}
+// SAFETY: the fields are those of the kernel's structure; an accepted step has values for all its rows in each input.
+#[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
+unsafe impl Arguments for InputArgs {}
 // SAFETY: the fields are those of the kernel's structure; rows lie in the arena, sized for the program's limits.
 #[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
 unsafe impl Arguments for SelectArgs {}
@@ -104,6 +115,12 @@ pub(crate) fn embed(c: &mut Compiler<'_>, op: &NamedOp, o: &Embed) -> Result<Box
     let (table, out) = (c.weight(o.table)?.data, c.operand(o.out)?);
     let args = EmbedArgs { table, row_bytes: row_bytes as u64, out: out.rows, scale: o.scale, padding: 0 };
     Ok(by_column(function, args, out))
+}
+
+pub(crate) fn input(c: &mut Compiler<'_>, o: &Input) -> Result<Box<dyn Call>, BackendError> {
+    let function = c.function(&Variant::plain("input"), "input")?;
+    let (index, out) = (small(o.index)?, c.operand(o.out)?);
+    Ok(by_column(function, InputArgs { out: out.rows, index, padding: 0 }, out))
 }
 
 pub(crate) fn select_rows(c: &mut Compiler<'_>, o: &SelectRows) -> Result<Box<dyn Call>, BackendError> {

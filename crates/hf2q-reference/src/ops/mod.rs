@@ -6,6 +6,7 @@ mod embed;
 mod expert_mat_mul;
 mod expert_sum;
 mod glu;
+mod input;
 mod kv_store;
 mod mat_mul;
 mod norm_add;
@@ -43,6 +44,7 @@ impl State<'_> {
 pub(crate) fn run(op: &NamedOp, s: &mut State<'_>) -> Result<(), BackendError> {
     match &op.op {
         Op::Embed(o) => embed::run(o, s),
+        Op::Input(o) => input::run(o, s),
         Op::RmsNorm(o) => rms_norm::run(o, s),
         Op::MatMul(o) => mat_mul::run(o, s),
         Op::Rope(o) => rope::run(o, s),
