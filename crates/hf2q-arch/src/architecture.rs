@@ -13,6 +13,8 @@ pub enum Architecture {
     Qwen3,
     /// Qwen 3 with a mixture of experts in every layer.
     Qwen3Moe,
+    /// A drafter for a Gemma 4: layers of its kind that read the other model's keys and values.
+    Gemma4Assistant,
 }
 
 /// Non-linearity of the gated feed-forward network.
@@ -35,7 +37,8 @@ pub enum Pairing {
 
 impl Architecture {
     /// Every architecture.
-    pub const ALL: [Self; 5] = [Self::Gemma4, Self::Gemma3, Self::Llama, Self::Qwen3, Self::Qwen3Moe];
+    pub const ALL: [Self; 6] =
+        [Self::Gemma4, Self::Gemma3, Self::Llama, Self::Qwen3, Self::Qwen3Moe, Self::Gemma4Assistant];
 
     /// The value of `general.architecture`, which is also the prefix of the metadata keys.
     pub fn name(self) -> &'static str {
@@ -45,6 +48,7 @@ impl Architecture {
             Self::Llama => "llama",
             Self::Qwen3 => "qwen3",
             Self::Qwen3Moe => "qwen3moe",
+            Self::Gemma4Assistant => "gemma4-assistant",
         }
     }
 
@@ -60,7 +64,12 @@ impl Architecture {
 
     /// Gemma scales its embeddings and surrounds both halves of a layer with norms.
     pub fn is_gemma(self) -> bool {
-        matches!(self, Self::Gemma3 | Self::Gemma4)
+        self == Self::Gemma3 || self.is_gemma4()
+    }
+
+    /// Whether the layers are those of Gemma 4.
+    pub fn is_gemma4(self) -> bool {
+        matches!(self, Self::Gemma4 | Self::Gemma4Assistant)
     }
 
     /// The non-linearity of the feed-forward network.
@@ -90,6 +99,8 @@ const MODEL_TYPES: &[(&str, Architecture)] = &[
     ("gemma4_text", Architecture::Gemma4),
     ("gemma4_unified", Architecture::Gemma4),
     ("gemma4_unified_text", Architecture::Gemma4),
+    ("gemma4_assistant", Architecture::Gemma4Assistant),
+    ("gemma4_unified_assistant", Architecture::Gemma4Assistant),
     ("gemma3", Architecture::Gemma3),
     ("gemma3_text", Architecture::Gemma3),
     ("llama", Architecture::Llama),

@@ -35,6 +35,8 @@ pub struct Config {
     pub rope_factors: Option<RopeFactors>,
     /// In the order of the forward pass.
     pub layers: Vec<Layer>,
+    /// What a [`Architecture::Gemma4Assistant`] has beside its layers.
+    pub assistant: Option<Assistant>,
 }
 
 /// One decoder layer.
@@ -52,7 +54,8 @@ pub struct Layer {
     pub attention_scale: f32,
     /// Rotation of queries and keys.
     pub rope: Rope,
-    /// The earlier layer whose keys and values this one reads; `None`: it makes its own.
+    /// The earlier layer whose keys and values this one reads; `None`: it makes its own. In an assistant, whose keys and
+    /// values are another model's: the first layer that reads the same ones, perhaps this one.
     pub kv_from: Option<usize>,
     /// There is no V projection: values are the K projection before its norm and rotation.
     pub v_from_k: bool,
@@ -77,6 +80,25 @@ pub struct Experts {
     pub scaled: bool,
 }
 
+/// What joins a drafter to its target, and how its logits are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Assistant {
+    /// Width of the target's residual stream.
+    pub target_hidden: usize,
+    /// Logits of some tokens only; `None`: of all.
+    pub centroids: Option<Centroids>,
+}
+
+/// Tokens in equal groups, of which those with the best centroids get logits. `masked_embd_ordering` lists the tokens, group
+/// after group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Centroids {
+    /// Number of groups; divides the vocabulary.
+    pub count: usize,
+    /// Groups that get logits.
+    pub top_k: usize,
+}
+
 impl Config {
     /// The scale of attention scores that metadata means when it says nothing.
     pub(crate) fn usual_attention_scale(
@@ -87,7 +109,7 @@ impl Config {
         let (hidden, heads, head_dim) = dims;
         // Gemma 3 27B scales by its hidden size per head, which differs from its head size; files tell it by its 62 layers.
         let of = match architecture {
-            Architecture::Gemma4 => return 1.0,
+            Architecture::Gemma4 | Architecture::Gemma4Assistant => return 1.0,
             Architecture::Gemma3 if layers == 62 => hidden / heads.max(1),
             _ => head_dim,
         };
@@ -109,4 +131,9 @@ pub(crate) fn kv_sources(windows: &[Option<u32>], owners: usize) -> Option<Vec<O
         .enumerate()
         .map(|(i, w)| if i < owners { Some(None) } else { of_kind(w).map(Some) })
         .collect()
+}
+
+/// For each layer the first one of its kind (windowed or global).
+pub(crate) fn first_of_kind(windows: &[Option<u32>]) -> Vec<Option<usize>> {
+    windows.iter().map(|w| windows.iter().position(|o| o.is_some() == w.is_some())).collect()
 }

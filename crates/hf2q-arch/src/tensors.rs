@@ -1,7 +1,7 @@
 //! The tensor map: every tensor of a model, with its name on both sides.
 
 use crate::architecture::{Architecture, Pairing};
-use crate::config::{Config, Experts, Layer};
+use crate::config::{Assistant, Config, Experts, Layer};
 
 /// One tensor of a GGUF file, and what it is made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +35,8 @@ pub enum Class {
     Router,
     /// Single numbers and vectors that are no norm's weights; always f32.
     Scalar,
+    /// Numbers of tokens; always i32, each below the vocabulary.
+    Tokens,
 }
 
 /// Place of a matrix in its layer.
@@ -62,6 +64,10 @@ pub enum Role {
     PerLayerOutput,
     /// Projection of the embedding to all layers' per-layer embeddings. Llama.cpp never quantizes it.
     PerLayerModel,
+    /// Of an assistant: what the target knows to the assistant's width.
+    FromTarget,
+    /// Of an assistant: its hidden state to the target's width.
+    ToTarget,
 }
 
 /// Where the values of a tensor come from. Names are those of a text-only checkpoint (`model.layers.0. …`).
@@ -176,6 +182,26 @@ impl Map<'_> {
                 width,
                 "model.per_layer_projection_norm.weight".to_owned(),
             );
+        }
+        if let Some(assistant) = &c.assistant {
+            self.assistant(assistant);
+        }
+    }
+
+    fn assistant(&mut self, a: &Assistant) {
+        let (hidden, vocab) = (self.config.hidden, self.config.vocab);
+        for (gguf, shape, role, name) in [
+            ("nextn.pre_projection", [2 * a.target_hidden, hidden], Role::FromTarget, "pre_projection"),
+            ("nextn.post_projection", [hidden, a.target_hidden], Role::ToTarget, "post_projection"),
+        ] {
+            let source = hf(format!("{name}.weight"));
+            self.add(&format!("{gguf}.weight"), &shape, Class::Matrix(role), source);
+        }
+        if let Some(c) = a.centroids {
+            let source = hf("masked_embedding.centroids.weight");
+            self.add("masked_embd_centroids.weight", &[hidden, c.count], Class::Router, source);
+            let source = hf("masked_embedding.token_ordering");
+            self.add("masked_embd_ordering", &[vocab], Class::Tokens, source);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Do the parts of a configuration fit together?
 
 use crate::architecture::Architecture;
-use crate::config::{Config, Layer};
+use crate::config::{Centroids, Config, Layer};
 use crate::error::{ArchError, Origin};
 use crate::rope::RopeScaling;
 
@@ -44,6 +44,7 @@ pub(crate) fn validate(c: &Config, origin: Origin) -> Result<(), ArchError> {
             ));
         }
     }
+    check.assistant(c)?;
     for (i, layer) in c.layers.iter().enumerate() {
         check.layer(c, i, layer)?;
     }
@@ -83,9 +84,14 @@ impl Check {
 
     fn kv(&self, c: &Config, i: usize, l: &Layer) -> Result<(), ArchError> {
         let Some(from) = l.kv_from else { return Ok(()) };
-        let fits = from < i && {
+        // The first layer of an assistant that reads some keys and values stands for the target's.
+        let (is_before, owner) = match c.assistant {
+            None => (from < i, None),
+            Some(_) => (from <= i, Some(from)),
+        };
+        let fits = is_before && {
             let s = &c.layers[from];
-            s.kv_from.is_none() && (s.kv_heads, s.head_dim, s.window) == (l.kv_heads, l.head_dim, l.window)
+            s.kv_from == owner && (s.kv_heads, s.head_dim, s.window) == (l.kv_heads, l.head_dim, l.window)
         };
         let accepted = "an earlier layer with keys and values of its own and the same heads and window";
         if fits {
@@ -93,6 +99,22 @@ impl Check {
         } else {
             Err(self.error(&format!("KV source of layer {i}"), from, accepted.to_owned()))
         }
+    }
+
+    fn assistant(&self, c: &Config) -> Result<(), ArchError> {
+        let Some(assistant) = &c.assistant else { return Ok(()) };
+        self.size("hidden size of the target", assistant.target_hidden)?;
+        self.size("width of embedding and hidden state of the target", 2 * assistant.target_hidden)?;
+        let Some(Centroids { count, top_k }) = assistant.centroids else { return Ok(()) };
+        if count == 0 || !c.vocab.is_multiple_of(count) {
+            let accepted = format!("a divisor of the vocabulary, {}", c.vocab);
+            return Err(self.error("number of centroids", count, accepted));
+        }
+        if top_k == 0 || top_k > count {
+            let accepted = format!("1 to the number of centroids, {count}");
+            return Err(self.error("chosen centroids", top_k, accepted));
+        }
+        Ok(())
     }
 
     fn scaling(&self, what: &str, scaling: RopeScaling) -> Result<(), ArchError> {
@@ -130,7 +152,7 @@ impl Check {
         };
         let first = &c.layers[0];
         match c.architecture {
-            Architecture::Gemma4 => Ok(()),
+            Architecture::Gemma4 | Architecture::Gemma4Assistant => Ok(()),
             Architecture::Gemma3 => {
                 one_kind("head size", c.layers.iter().all(|l| l.head_dim == first.head_dim))
             }

@@ -127,6 +127,30 @@ pub enum ConvertError {
         /// What it is.
         dtype: String,
     },
+    /// A list of tokens is not made of integers.
+    #[error("tensor {tensor} in {shard} has dtype {dtype}, accepted are I32 and I64: it lists tokens")]
+    NotTokens {
+        /// Its name.
+        tensor: String,
+        /// The file.
+        shard: String,
+        /// What it is.
+        dtype: String,
+    },
+    /// A list of tokens has an entry that is none.
+    #[error("tensor {tensor} in {shard} lists {found} at place {index}, tokens are 0 to below {vocabulary}")]
+    NoToken {
+        /// Its name.
+        tensor: String,
+        /// The file.
+        shard: String,
+        /// Place in the list.
+        index: usize,
+        /// What stands there.
+        found: i64,
+        /// Tokens that exist.
+        vocabulary: usize,
+    },
     /// The tokenizer cannot be expressed in GGUF metadata.
     #[error("{path}: {what} is not supported; {accepted}", path = path.display())]
     Tokenizer {

@@ -20,6 +20,7 @@ mod rows;
 mod scales;
 mod source;
 mod tokenizer;
+mod tokens;
 mod verify;
 
 pub use checkpoint::{Checkpoint, CheckpointTensor};

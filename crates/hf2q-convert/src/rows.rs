@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hf2q_arch::{Source, TensorRow, Transform};
+use hf2q_arch::{Class, Source, TensorRow, Transform};
 use hf2q_gguf::{Bytes, TensorType};
 use hf2q_quant::QuantError;
 use hf2q_quant::float8::Float8;
@@ -11,6 +11,7 @@ use safetensors::Dtype;
 use crate::checkpoint::CheckpointTensor;
 use crate::error::ConvertError;
 use crate::scales::{self, Quantization, Scale};
+use crate::tokens;
 
 /// Where the rows of one tensor come from: equal matrices, one after the other.
 #[derive(Clone, Debug)]
@@ -90,6 +91,10 @@ impl Elements {
                 out.resize(start + bytes.len(), 0.0);
                 format.decode(bytes, &mut out[start..]);
             }
+            // Numbers of tokens are below 2^24.
+            Self::Gguf(TensorType::I32) => {
+                out.extend(bytes.as_chunks().0.iter().map(|&b| i32::from_le_bytes(b) as f32));
+            }
             Self::Gguf(ty) => {
                 out.resize(start + bytes.len() / ty.block_bytes() * ty.block_len(), 0.0);
                 hf2q_quant::dequantize(ty, bytes, &mut out[start..])?;
@@ -130,6 +135,12 @@ impl Rows {
             Source::Hf { name, transform } => (vec![name], transform.clone()),
             Source::Stack { names } => (names.iter().collect(), Transform::None),
         };
+        let find = finder.find;
+        if let (Class::Tokens, Some(tensor)) = (row.class, find(names[0])) {
+            let bytes = tokens::bytes(names[0], tensor, row.shape[0])?;
+            let shape = [row.shape[0] as u64];
+            return Ok(Some(Self::blocks(TensorType::I32, &Bytes::from_vec(bytes), &shape)));
+        }
         let found: Vec<Option<&CheckpointTensor>> = names.iter().map(|n| (finder.find)(n)).collect();
         if found.iter().any(Option::is_none) {
             if !row.optional {

@@ -23,7 +23,7 @@ pub(crate) fn record(model: &Model, options: &RecordOptions) -> Result<Recording
     for i in 0..b.config.layers.len() {
         b.at = i;
         x = match b.config.architecture {
-            Architecture::Gemma4 => gemma4::layer(&mut b, x),
+            Architecture::Gemma4 | Architecture::Gemma4Assistant => gemma4::layer(&mut b, x),
             Architecture::Gemma3 => gemma3::layer(&mut b, x),
             Architecture::Llama => llama::layer(&mut b, x),
             Architecture::Qwen3 | Architecture::Qwen3Moe => qwen3::layer(&mut b, x),

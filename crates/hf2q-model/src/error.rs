@@ -35,6 +35,14 @@ pub enum ModelError {
         /// Tensors that would change results and that nothing here reads.
         unsupported: Vec<String>,
     },
+    /// The model computes no text by itself.
+    #[error(
+        "a {architecture} model only drafts for another one: give its file as --draft beside the model that it belongs to"
+    )]
+    Drafter {
+        /// `general.architecture`.
+        architecture: &'static str,
+    },
     /// An unknown synthetic model.
     #[error("no synthetic model {spec:?}; accepted are {accepted}")]
     Synthetic {

@@ -100,8 +100,11 @@ impl Model {
     /// Writes the layers down as operations.
     ///
     /// # Errors
-    /// If an operation does not take a tensor's type.
+    /// If an operation does not take a tensor's type, or the model only drafts for others.
     pub fn record(&self, options: &RecordOptions) -> Result<Recording, ModelError> {
+        if self.config.assistant.is_some() {
+            return Err(ModelError::Drafter { architecture: self.config.architecture.name() });
+        }
         Ok(record(self, options)?)
     }
 
@@ -139,6 +142,9 @@ fn mismatch(row: &TensorRow, tensor: &StoredTensor) -> Option<WrongTensor> {
     let vector = matches!(row.class, Class::Norm | Class::Scalar);
     if vector && tensor.ty != TensorType::F32 {
         return wrong(format!("of type {}", tensor.ty), "f32".to_owned());
+    }
+    if row.class == Class::Tokens && tensor.ty != TensorType::I32 {
+        return wrong(format!("of type {}", tensor.ty), "i32".to_owned());
     }
     let cols = row.shape.first().copied().unwrap_or(1);
     let Some(row_bytes) = tensor.ty.row_bytes(cols) else {

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use hf2q_arch::{
-    Architecture, Class, Config, Experts, Layer, Rope, RopeFactors, RopeScaling, Source, TensorRow,
+    Architecture, Assistant, Centroids, Class, Config, Experts, Layer, Rope, RopeFactors, RopeScaling,
+    Source, TensorRow,
 };
 use hf2q_gguf::{Bytes, TensorType};
 
@@ -35,6 +36,7 @@ pub fn config(architecture: Architecture) -> Config {
         Architecture::Llama => llama3(),
         Architecture::Qwen3 => qwen3(),
         Architecture::Qwen3Moe => qwen3_moe(),
+        Architecture::Gemma4Assistant => gemma4_assistant(),
     }
 }
 
@@ -61,15 +63,25 @@ pub fn configs() -> Vec<(&'static str, Config)> {
 /// If the parts of `config` do not fit together.
 pub fn build(config: Config, seed: u64) -> Model {
     let tensor = |row: TensorRow| {
-        let values = values(&row, &config, seed);
-        let data = Bytes::from_vec(values.iter().flat_map(|x| x.to_le_bytes()).collect());
-        (row.gguf, StoredTensor { ty: TensorType::F32, shape: row.shape, data })
+        let (ty, bytes) = match row.class {
+            Class::Tokens => (TensorType::I32, backwards(row.shape[0])),
+            _ => {
+                let values = values(&row, &config, seed);
+                (TensorType::F32, values.iter().flat_map(|x| x.to_le_bytes()).collect())
+            }
+        };
+        (row.gguf, StoredTensor { ty, shape: row.shape, data: Bytes::from_vec(bytes) })
     };
     // A tied output stays tied.
     let stored = |row: &TensorRow| row.class != Class::Output || !row.optional;
     let weights: HashMap<String, StoredTensor> =
         config.tensors().into_iter().filter(stored).map(tensor).collect();
     Model::new(config, weights).expect("the weights are made from the tensor map")
+}
+
+/// The tokens below `count`, the last one first.
+fn backwards(count: usize) -> Vec<u8> {
+    (0..count as u32).rev().flat_map(u32::to_le_bytes).collect()
 }
 
 fn values(row: &TensorRow, config: &Config, seed: u64) -> Vec<f32> {
@@ -81,7 +93,7 @@ fn values(row: &TensorRow, config: &Config, seed: u64) -> Vec<f32> {
     // Matrices keep the size of what they multiply; everything else is near its neutral value. Gemma 4 does not divide scores by
     // the head size, so its head norms are small.
     let (middle, spread) = match row.class {
-        Class::Norm if config.architecture == Architecture::Gemma4 && is_head_norm(row) => (0.4, 0.1),
+        Class::Norm if config.architecture.is_gemma4() && is_head_norm(row) => (0.4, 0.1),
         Class::Norm => (1.0, 0.2),
         Class::Scalar if row.gguf.ends_with("ffn_gate_inp.scale") => (8.0, 2.0),
         Class::Scalar => (1.0, 0.2),
@@ -129,6 +141,7 @@ fn base(architecture: Architecture, layers: Vec<Layer>) -> Config {
         experts: None,
         rope_factors: None,
         layers,
+        assistant: None,
     }
 }
 
@@ -165,6 +178,22 @@ fn gemma4() -> Config {
         layer_scale: true,
         rope_factors: Some(RopeFactors::Proportional { rotated: HEAD_DIM / 4, pairs: HEAD_DIM }),
         ..base(Architecture::Gemma4, [true, true, false].map(gemma4_layer).to_vec())
+    }
+}
+
+/// Reads what [`gemma4`] has in its last two layers.
+fn gemma4_assistant() -> Config {
+    let layers = [true, true, false].map(gemma4_layer).into_iter().zip([0, 0, 2]);
+    Config {
+        hidden: HIDDEN / 2,
+        final_softcap: None,
+        layers: layers.map(|(layer, from)| Layer { kv_from: Some(from), ..layer }).collect(),
+        assistant: Some(Assistant {
+            target_hidden: HIDDEN,
+            centroids: Some(Centroids { count: 20, top_k: 3 }),
+        }),
+        architecture: Architecture::Gemma4Assistant,
+        ..gemma4()
     }
 }
 

@@ -3,7 +3,8 @@
 use super::Common;
 use super::json::Object;
 use super::rope::{self, HfRope, Usual};
-use crate::config::{Config, Experts, Layer, kv_sources};
+use crate::architecture::Architecture;
+use crate::config::{Config, Experts, Layer, first_of_kind, kv_sources};
 use crate::error::ArchError;
 use crate::rope::{Rope, RopeFactors, RopeScaling};
 
@@ -41,10 +42,7 @@ fn layers(
     let k_eq_v = text.flag("attention_k_eq_v")?.unwrap_or(false);
     let double_wide = text.flag("use_double_wide_mlp")?.unwrap_or(false);
     let windows: Vec<Option<u32>> = heads.windowed.iter().map(|w| w.then_some(window)).collect();
-    let shared = text.size("num_kv_shared_layers")?.unwrap_or(0);
-    let sources = common.layers.checked_sub(shared).and_then(|owners| kv_sources(&windows, owners));
-    let accepted = "a number of last layers that leaves an earlier one of each kind";
-    let kv_from = sources.ok_or_else(|| text.error("num_kv_shared_layers", shared, accepted))?;
+    let kv_from = kv_from(text, common, &windows)?;
     let layer = |i: usize| {
         let windowed = windows[i].is_some();
         let kv_from = kv_from[i];
@@ -61,6 +59,26 @@ fn layers(
         }
     };
     Ok((0..common.layers).map(layer).collect())
+}
+
+/// Which layers read keys and values of others.
+fn kv_from(
+    text: &Object<'_>,
+    common: &Common,
+    windows: &[Option<u32>],
+) -> Result<Vec<Option<usize>>, ArchError> {
+    const KEY: &str = "num_kv_shared_layers";
+    let shared = text.size(KEY)?.unwrap_or(0);
+    if common.architecture == Architecture::Gemma4Assistant {
+        return match shared {
+            0 => Ok(first_of_kind(windows)),
+            n if n == common.layers => Ok(first_of_kind(windows)),
+            _ => Err(text.error(KEY, shared, format!("all layers, {}", common.layers))),
+        };
+    }
+    let sources = common.layers.checked_sub(shared).and_then(|owners| kv_sources(windows, owners));
+    let accepted = "a number of last layers that leaves an earlier one of each kind";
+    sources.ok_or_else(|| text.error(KEY, shared, accepted))
 }
 
 /// What may differ from layer to layer.

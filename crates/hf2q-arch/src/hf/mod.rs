@@ -3,6 +3,7 @@
 //! Every key is either read, or known not to change results, or refused: a key that nothing here understands could ask for
 //! a model that this crate does not describe.
 
+mod assistant;
 mod gemma3;
 mod gemma4;
 mod ignored;
@@ -33,6 +34,7 @@ impl Config {
         let common = Common::read(architecture, &outer, text)?;
         let config = match architecture {
             Architecture::Gemma4 => gemma4::read(text, common)?,
+            Architecture::Gemma4Assistant => assistant::read(&outer, text, common)?,
             Architecture::Gemma3 => gemma3::read(text, common)?,
             Architecture::Llama => llama::read(text, common)?,
             Architecture::Qwen3 | Architecture::Qwen3Moe => qwen3::read(text, common)?,
@@ -49,6 +51,11 @@ impl Config {
 
 fn architecture(outer: &Object<'_>, text: &Object<'_>) -> Result<Architecture, ArchError> {
     const KEY: &str = "model_type";
+    // The text part of an assistant calls itself a Gemma 4.
+    let whole = outer.text(KEY)?.and_then(Architecture::from_model_type);
+    if whole == Some(Architecture::Gemma4Assistant) {
+        return Ok(Architecture::Gemma4Assistant);
+    }
     let found = match text.text(KEY)? {
         Some(name) => name,
         None => outer.required(KEY, outer.text(KEY)?)?,
@@ -84,7 +91,7 @@ impl Common {
             text.refuse_flag(key)?;
         }
         let usual_vocab = match architecture {
-            Architecture::Gemma4 => Some(262_144),
+            Architecture::Gemma4 | Architecture::Gemma4Assistant => Some(262_144),
             Architecture::Gemma3 => Some(262_208),
             _ => None,
         };
@@ -121,6 +128,7 @@ impl Common {
             experts: None,
             rope_factors: None,
             layers,
+            assistant: None,
         }
     }
 }

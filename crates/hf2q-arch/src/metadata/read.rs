@@ -4,7 +4,7 @@ use hf2q_gguf::Metadata;
 
 use super::reader::Reader;
 use crate::architecture::{Architecture, accepted_names};
-use crate::config::{Config, Experts, Layer, kv_sources};
+use crate::config::{Assistant, Centroids, Config, Experts, Layer, first_of_kind, kv_sources};
 use crate::error::{ArchError, Origin};
 use crate::rope::{Rope, RopeFactors, RopeScaling};
 use crate::validate::{MAX_LAYERS, validate};
@@ -49,7 +49,11 @@ fn read(r: &Reader<'_>, layer_count: usize, has_tensor: HasTensor<'_>) -> Result
         context_length: r.size("context_length")?,
         norm_eps: r.f32("attention.layer_norm_rms_epsilon")?,
         embedding_scale: architecture.embedding_scale(hidden),
-        final_softcap: r.opt_f32("final_logit_softcapping")?.filter(|&cap| cap != 0.0),
+        final_softcap: match architecture {
+            // Other converters copy the target's.
+            Architecture::Gemma4Assistant => None,
+            _ => r.opt_f32("final_logit_softcapping")?.filter(|&cap| cap != 0.0),
+        },
         tied_output: !has_tensor("output.weight"),
         per_layer_embedding: match architecture {
             Architecture::Gemma4 => {
@@ -57,11 +61,26 @@ fn read(r: &Reader<'_>, layer_count: usize, has_tensor: HasTensor<'_>) -> Result
             }
             _ => None,
         },
-        layer_scale: architecture == Architecture::Gemma4 && has_tensor("blk.0.layer_output_scale.weight"),
+        layer_scale: architecture.is_gemma4() && has_tensor("blk.0.layer_output_scale.weight"),
         experts: experts(r, has_tensor)?,
         rope_factors: layers.iter().any(|l| l.rope.factors).then_some(RopeFactors::Stored),
         layers,
+        assistant: assistant(r, has_tensor)?,
     })
+}
+
+/// What joins an assistant to its target, and its centroids where it has some.
+fn assistant(r: &Reader<'_>, has_tensor: HasTensor<'_>) -> Result<Option<Assistant>, ArchError> {
+    if r.architecture != Architecture::Gemma4Assistant {
+        return Ok(None);
+    }
+    let centroids = match has_tensor("masked_embd_centroids.weight") {
+        true => {
+            Some(Centroids { count: r.size("num_centroids")?, top_k: r.size("centroid_intermediate_top_k")? })
+        }
+        false => None,
+    };
+    Ok(Some(Assistant { target_hidden: r.size("embedding_length_out")?, centroids }))
 }
 
 /// Values of keys that change results and that no code here follows.
@@ -74,8 +93,10 @@ fn refuse_unsupported(r: &Reader<'_>) -> Result<(), ArchError> {
             return Err(r.value(key, found, "absent or 0"));
         }
     }
-    for key in ["nextn_predict_layers", "expert_shared_count"] {
-        if let Some(found) = r.opt_size(key)?.filter(|&n| n != 0) {
+    // The layers of an assistant predict further tokens; in others they would stand behind the last layer.
+    let is_assistant = r.architecture == Architecture::Gemma4Assistant;
+    for (key, accepted) in [("nextn_predict_layers", is_assistant), ("expert_shared_count", false)] {
+        if let Some(found) = r.opt_size(key)?.filter(|&n| n != 0 && !accepted) {
             return Err(r.value(key, found, "absent or 0"));
         }
     }
@@ -177,7 +198,7 @@ fn windows(r: &Reader<'_>, layers: usize) -> Result<Vec<Option<u32>>, ArchError>
     let pattern = match r.architecture {
         _ if window.is_none() => vec![false; layers],
         Architecture::Gemma3 => r.pattern(PATTERN, layers, 6)?,
-        Architecture::Gemma4 => match r.metadata.get(&r.key(PATTERN)) {
+        Architecture::Gemma4 | Architecture::Gemma4Assistant => match r.metadata.get(&r.key(PATTERN)) {
             Some(_) => r.pattern(PATTERN, layers, 6)?,
             None => return Err(ArchError::Missing { origin: Origin::Metadata, key: r.key(PATTERN) }),
         },
@@ -189,6 +210,9 @@ fn windows(r: &Reader<'_>, layers: usize) -> Result<Vec<Option<u32>>, ArchError>
 
 fn shared_kv(r: &Reader<'_>, windows: &[Option<u32>]) -> Result<Vec<Option<usize>>, ArchError> {
     const KEY: &str = "attention.shared_kv_layers";
+    if r.architecture == Architecture::Gemma4Assistant {
+        return Ok(first_of_kind(windows));
+    }
     let shared = if r.architecture == Architecture::Gemma4 { r.opt_size(KEY)?.unwrap_or(0) } else { 0 };
     let sources = windows.len().checked_sub(shared).and_then(|owners| kv_sources(windows, owners));
     sources.ok_or_else(|| {
@@ -214,7 +238,7 @@ struct Kind {
 impl Kinds {
     fn read(r: &Reader<'_>, usual_head_dim: usize, has_tensor: HasTensor<'_>) -> Result<Self, ArchError> {
         let has_factors = match r.architecture {
-            Architecture::Gemma4 => true,
+            Architecture::Gemma4 | Architecture::Gemma4Assistant => true,
             Architecture::Llama => has_tensor("rope_freqs.weight"),
             _ => false,
         };
@@ -227,7 +251,7 @@ impl Kinds {
         };
         let global = Kind { head_dim, rope };
         let windowed = match r.architecture {
-            Architecture::Gemma4 => {
+            Architecture::Gemma4 | Architecture::Gemma4Assistant => {
                 Kind { head_dim: self::head_dim(r, "_swa", head_dim)?, rope: local(r, rope)? }
             }
             Architecture::Gemma3 => Kind { head_dim, rope: local(r, rope)? },

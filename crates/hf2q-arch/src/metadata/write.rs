@@ -3,7 +3,7 @@
 use hf2q_gguf::{Array, Metadata, Value};
 
 use crate::architecture::Architecture;
-use crate::config::{Config, Layer};
+use crate::config::{Assistant, Centroids, Config, Layer};
 use crate::rope::RopeScaling;
 
 impl Config {
@@ -17,6 +17,7 @@ impl Config {
         w.attention();
         w.rope();
         w.experts();
+        w.assistant();
     }
 }
 
@@ -38,7 +39,7 @@ impl<'a> Writer<'a> {
         if let Some(cap) = c.final_softcap {
             self.float("final_logit_softcapping", cap);
         }
-        if c.architecture == Architecture::Gemma4 {
+        if c.architecture.is_gemma4() {
             self.size("embedding_length_per_layer_input", c.per_layer_embedding.unwrap_or(0));
         }
     }
@@ -66,14 +67,14 @@ impl<'a> Writer<'a> {
         let windowed: Vec<bool> = c.layers.iter().map(|l| l.window.is_some()).collect();
         let usual = || windowed.iter().enumerate().all(|(i, &w)| w == (i % 6 != 5));
         let needs_pattern = match c.architecture {
-            Architecture::Gemma4 => true,
+            Architecture::Gemma4 | Architecture::Gemma4Assistant => true,
             Architecture::Gemma3 => window.is_some() && !usual(),
             _ => false,
         };
         if needs_pattern {
             self.put("attention.sliding_window_pattern", Value::Array(Array::Bool(windowed)));
         }
-        if c.architecture == Architecture::Gemma4 {
+        if c.architecture.is_gemma4() {
             let local = self.kind(true);
             self.size("attention.key_length_swa", local.head_dim);
             self.size("attention.value_length_swa", local.head_dim);
@@ -88,7 +89,7 @@ impl<'a> Writer<'a> {
         if self.config.architecture.is_gemma() {
             self.float("rope.freq_base_swa", local.base);
         }
-        if self.config.architecture == Architecture::Gemma4 {
+        if self.config.architecture.is_gemma4() {
             self.size("rope.dimension_count_swa", local.dims);
         }
         match global.scaling {
@@ -120,6 +121,17 @@ impl<'a> Writer<'a> {
         self.size("expert_feed_forward_length", e.ffn);
         if !e.renormalize {
             self.put("expert_weights_norm", Value::Bool(false));
+        }
+    }
+
+    /// The last two keys are hf2q's own: llama.cpp leaves centroids out.
+    fn assistant(&mut self) {
+        let Some(Assistant { target_hidden, centroids }) = self.config.assistant else { return };
+        self.size("embedding_length_out", target_hidden);
+        self.size("nextn_predict_layers", self.config.layers.len());
+        if let Some(Centroids { count, top_k }) = centroids {
+            self.size("num_centroids", count);
+            self.size("centroid_intermediate_top_k", top_k);
         }
     }
 

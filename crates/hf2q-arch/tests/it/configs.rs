@@ -26,9 +26,16 @@ pub(crate) fn tiny(name: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
+/// `config.json` of a tiny assistant.
+pub(crate) fn assistant(name: &str) -> Value {
+    tiny(&format!("../assistant/{name}"))
+}
+
 /// All configurations, by name.
 pub(crate) fn all() -> Vec<(String, Value)> {
-    let tiny = TINY.iter().map(|&name| (format!("tiny-{name}"), tiny(name)));
+    let assistants =
+        ["dense", "unified", "ordered"].map(|name| (format!("assistant-{name}"), assistant(name)));
+    let tiny = TINY.iter().map(|&name| (format!("tiny-{name}"), tiny(name))).chain(assistants);
     let published = [
         ("gemma4-26b-a4b", gemma4_26b()),
         ("gemma4-e2b", gemma4_e2b()),

@@ -3,7 +3,7 @@
 use hf2q_arch::Config;
 use serde_json::{Value, json};
 
-use crate::configs::{tiny, with};
+use crate::configs::{assistant, tiny, with};
 
 fn message(config: &Value) -> String {
     match Config::from_hf(config) {
@@ -51,6 +51,30 @@ fn what_is_not_implemented_is_refused_by_key() {
     for (name, key, value) in cases {
         let found = message(&with(tiny(name), &[(key, value.clone())]));
         assert!(found.contains(key) && found.starts_with("config.json: "), "{name} {key} {value}: {found}");
+    }
+}
+
+#[test]
+fn what_no_assistant_is_is_refused_by_key() {
+    let inner = |key: &str, value: Value| {
+        let base = assistant("dense");
+        let text = with(base["text_config"].clone(), &[(key, value)]);
+        with(base, &[("text_config", text)])
+    };
+    for (key, config) in [
+        ("num_kv_shared_layers", inner("num_kv_shared_layers", json!(1))),
+        ("hidden_size_per_layer_input", {
+            let with_rows = inner("vocab_size_per_layer_input", json!(384));
+            let text = with(with_rows["text_config"].clone(), &[("hidden_size_per_layer_input", json!(8))]);
+            with(with_rows, &[("text_config", text)])
+        }),
+        ("use_double_wide_mlp", inner("use_double_wide_mlp", json!(true))),
+        ("hidden size of the target", with(assistant("dense"), &[("backbone_hidden_size", json!(0))])),
+        ("number of centroids", with(assistant("ordered"), &[("num_centroids", json!(25))])),
+        ("chosen centroids", with(assistant("ordered"), &[("centroid_intermediate_top_k", json!(25))])),
+    ] {
+        let found = message(&config);
+        assert!(found.contains(key) && found.starts_with("config.json: "), "{key}: {found}");
     }
 }
 

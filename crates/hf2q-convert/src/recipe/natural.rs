@@ -2,14 +2,24 @@
 
 use hf2q_gguf::TensorType;
 
+/// A list of tokens: the one tensor of integers.
+const TOKENS: &str = "masked_embd_ordering";
+
+/// What says which tokens get logits, as a router says which experts compute.
+const CENTROIDS: &str = "masked_embd_centroids.weight";
+
 /// The type that llama.cpp's converter gives a tensor of a checkpoint whose matrices are `own` (f32, f16 or bf16): what
 /// kernels only read as f32 is f32, the rest is `own`. Tensors that recipes leave alone have this type in quantized
 /// files too.
 pub fn natural_type(name: &str, shape: &[u64], own: TensorType) -> TensorType {
+    if name == TOKENS {
+        return TensorType::I32;
+    }
     let exact = shape.len() < 2
         || !name.ends_with(".weight")
         || name.ends_with("_norm.weight")
-        || name.ends_with(".ffn_gate_inp.weight");
+        || name.ends_with(".ffn_gate_inp.weight")
+        || name == CENTROIDS;
     if exact { TensorType::F32 } else { own }
 }
 
@@ -27,6 +37,8 @@ mod tests {
             ("blk.0.ffn_gate_inp.weight", &[8, 9], TensorType::F32),
             ("blk.0.attn_norm.weight", &[8], TensorType::F32),
             ("blk.0.pre_ffw_norm_2.weight", &[8], TensorType::F32),
+            ("masked_embd_centroids.weight", &[8, 9], TensorType::F32),
+            ("masked_embd_ordering", &[9], TensorType::I32),
         ] {
             assert_eq!(natural_type(name, shape, TensorType::Bf16), ty, "{name}");
         }

@@ -33,9 +33,10 @@ const PARTS: &[(&str, Slot)] = &[
     ("ffn_down", Slot::FfnDown),
 ];
 
-/// Parts of the names of matrices that are never quantized: norms, routers, and the small projection to all layers'
-/// embeddings.
-const EXACT: &[&str] = &["_norm.weight", "ffn_gate_inp.weight", "per_layer_model_proj"];
+/// Parts of the names of matrices that are never quantized: norms, routers, centroids, and the small projection to all
+/// layers' embeddings.
+const EXACT: &[&str] =
+    &["_norm.weight", "ffn_gate_inp.weight", "per_layer_model_proj", "masked_embd_centroids"];
 
 impl Slot {
     pub(super) fn of(name: &str) -> Self {

@@ -17,7 +17,10 @@ pub(super) fn of_checkpoint(folder: &Folder, config: &Config) -> Result<Metadata
     }
     config.to_metadata(&mut metadata);
     sampling(folder, &mut metadata)?;
-    tokenizer::write(folder, config, &mut metadata)?;
+    // A drafter speaks its target's tokens, whether or not it brings a tokenizer.
+    if config.assistant.is_none() || tokenizer::is_there(folder) {
+        tokenizer::write(folder, config, &mut metadata)?;
+    }
     Ok(metadata)
 }
 

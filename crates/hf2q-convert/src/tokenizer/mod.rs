@@ -4,7 +4,7 @@ mod bpe;
 mod special;
 mod spm;
 
-use hf2q_arch::{Architecture, Config};
+use hf2q_arch::Config;
 use hf2q_gguf::{Array, Metadata, Value};
 use serde_json::Value as Json;
 
@@ -35,6 +35,11 @@ impl Vocabulary {
     }
 }
 
+/// Whether the folder has a tokenizer.
+pub(crate) fn is_there(folder: &Folder) -> bool {
+    folder.path(FILE).exists()
+}
+
 /// Writes `tokenizer.*` keys.
 pub(crate) fn write(folder: &Folder, config: &Config, metadata: &mut Metadata) -> Result<(), ConvertError> {
     let json = folder.required_json(FILE)?;
@@ -49,7 +54,7 @@ pub(crate) fn write(folder: &Folder, config: &Config, metadata: &mut Metadata) -
     } else {
         bpe::write(folder, &json, &merges, metadata)?;
     }
-    if config.architecture == Architecture::Gemma4 {
+    if config.architecture.is_gemma4() {
         spm::show_visible(&mut vocabulary);
     }
     special::write(folder, &json, &vocabulary, metadata)?;

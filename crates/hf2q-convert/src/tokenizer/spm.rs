@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hf2q_arch::{Architecture, Config};
+use hf2q_arch::Config;
 use hf2q_gguf::{Array, Metadata, Value};
 use serde_json::Value as Json;
 
@@ -40,7 +40,7 @@ pub(super) fn write(
     let prefix = adds_space_prefix(folder, json)?;
     put(metadata, "add_space_prefix", Value::Bool(prefix));
     put(metadata, "pre", Value::String("default".to_owned()));
-    let scores = if config.architecture == Architecture::Gemma4 { None } else { scores(vocabulary, merges) };
+    let scores = if config.architecture.is_gemma4() { None } else { scores(vocabulary, merges) };
     if let Some(scores) = scores {
         put(metadata, "model", Value::String("llama".to_owned()));
         put(metadata, "scores", Value::Array(Array::F32(scores)));

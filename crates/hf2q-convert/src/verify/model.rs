@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hf2q_arch::Config;
+use hf2q_arch::{Architecture, Config};
 use hf2q_gguf::{Array, Gguf, Metadata, Value};
 
 use super::{Problem, Verification};
@@ -70,8 +70,17 @@ pub(super) fn check(gguf: &Gguf, found: &mut Verification) {
         found.warnings.push(format!("{} tensors are read by nothing, the first is {first}", unused.len()));
     }
     let embedding = shapes.get("token_embd.weight").and_then(|shape| shape.get(1));
-    let what = tokenizer(gguf.metadata(), embedding.copied());
+    let what = match is_drafter(gguf.metadata()) {
+        true => None,
+        false => tokenizer(gguf.metadata(), embedding.copied()),
+    };
     found.problems.extend(what.map(|what| Problem::Tokenizer { what }));
+}
+
+/// Whether the file drafts for another model and brings no tokenizer, which it need not.
+fn is_drafter(metadata: &Metadata) -> bool {
+    metadata.str("general.architecture").is_ok_and(|name| name == Architecture::Gemma4Assistant.name())
+        && metadata.get("tokenizer.ggml.model").is_none()
 }
 
 /// What is wrong with the tokenizer of a file whose embedding has so many rows.
