@@ -240,7 +240,10 @@ async function readModels() {
     state.locked = error.status === 401;
     if (error.status === 401 && !byId("key").open && !readModels.asked) {
       readModels.asked = true;
-      openKey(readModels);
+      openKey(() => {
+        readModels.asked = false;
+        readModels();
+      });
     }
   }
   showModels();

@@ -105,6 +105,8 @@ pub(crate) struct Drawing {
     pub(crate) logit_bias: BTreeMap<u32, f32>,
     pub(crate) seed: Option<u64>,
     pub(crate) stops: Vec<String>,
+    /// Tokens that end an answer are never drawn.
+    pub(crate) endless: bool,
     pub(crate) max_tokens: Option<usize>,
     pub(crate) choices: usize,
     /// Probabilities of tokens, and of how many others.
@@ -124,6 +126,7 @@ pub(crate) const DRAWING: &[&str] = &[
     "logit_bias",
     "seed",
     "stop",
+    "ignore_eos",
     "n",
 ];
 
@@ -142,6 +145,7 @@ impl Drawing {
             logit_bias: logit_bias(fields)?,
             seed: fields.integer("seed", i64::MIN..=i64::MAX)?.map(i64::cast_unsigned),
             stops: fields.texts("stop", MOST_STOPS)?,
+            endless: fields.flag("ignore_eos")?.unwrap_or(false),
             max_tokens: None,
             choices: fields.integer("n", 1..=MOST_CHOICES)?.unwrap_or(1) as usize,
             logprobs: None,
@@ -155,6 +159,10 @@ impl Drawing {
                 format!("The model has no token {id}: its {} tokens are counted from 0.", model.vocabulary);
             return Err(ApiError::value(format!("logit_bias.{id}"), message));
         }
+        let mut logit_bias = self.logit_bias.clone();
+        if self.endless {
+            logit_bias.extend(model.tokenizer.stop_ids().iter().map(|&id| (id, f32::NEG_INFINITY)));
+        }
         let d = &model.sampling;
         let sampling = Sampling {
             temperature: self.temperature.unwrap_or(d.temperature),
@@ -167,7 +175,7 @@ impl Drawing {
             frequency_penalty: self.frequency_penalty.unwrap_or(d.frequency_penalty),
             // The API speaks of the text so far, without a limit.
             penalty_last_n: usize::MAX,
-            logit_bias: self.logit_bias.clone(),
+            logit_bias,
             seed: self.seed.unwrap_or_else(crate::ids::random),
         };
         Sampler::new(sampling).map_err(|e| ApiError::body(format!("{e}.")))

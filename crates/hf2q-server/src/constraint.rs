@@ -17,6 +17,11 @@ impl Constraints {
         if matches!(output, Output::Free) && ask.thinking_budget.is_none() {
             return Ok(Self(None));
         }
+        if ask.drawing.endless {
+            let message =
+                "'ignore_eos' cannot be combined with an enforced format, calls or a budget of thoughts.";
+            return Err(ApiError::unsupported("ignore_eos", message));
+        }
         let rules = AnswerRules {
             format: model.format,
             in_thought,

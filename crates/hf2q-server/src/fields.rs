@@ -89,6 +89,10 @@ impl<'a> Fields<'a> {
                 };
                 Err(ApiError::value(self.path(name), format!("'{name}' is {n}; accepted: {range}.")))
             }
+            None if value.is_u64() => {
+                let message = format!("'{name}' is {value}; accepted: up to {}.", accepted.end());
+                Err(ApiError::value(self.path(name), message))
+            }
             None => Err(wrong(&self.path(name), "an integer", value)),
         }
     }

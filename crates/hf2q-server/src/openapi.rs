@@ -92,6 +92,11 @@ const TYPES: &[(&str, &str, &str)] = &[
         "integer",
         "The same request with the same seed has the same answer, whatever else is computed.",
     ),
+    (
+        "ignore_eos",
+        "boolean",
+        "Tokens that end an answer are never drawn. Not with enforced formats or calls.",
+    ),
     ("n", "integer", "Answers to the prompt, 1 to 32."),
     ("max_tokens", "integer", ""),
     ("max_completion_tokens", "integer", ""),

@@ -15,7 +15,7 @@ fn describe(call: &Call, entry: &Entry) -> Json {
         let limits = model.service.limits();
         json["meta"] = json!({
             "n_ctx": limits.tokens, "n_vocab": model.vocabulary, "slots": limits.running,
-            "size": model.bytes, "chat": model.template.is_some(), "description": model.description,
+            "memory": model.bytes, "chat": model.template.is_some(), "description": model.description,
         });
     }
     json

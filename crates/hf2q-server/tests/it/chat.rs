@@ -205,8 +205,12 @@ fn equal_greedy_requests_give_equal_answers_at_once_and_alone() {
 
 #[test]
 fn a_seed_gives_the_same_answer_and_none_a_new_one() {
+    // At this temperature a token is one of hundreds: two draws of 24 do not agree by chance.
+    let flat = json!({ "max_tokens": 24, "temperature": 2, "top_p": 1, "top_k": 0, "min_p": 0 });
     let ask = |seed: Json| {
-        content(&demo().chat("Sing.", json!({ "max_tokens": 24, "temperature": 1.8, "seed": seed })))
+        let mut body = flat.clone();
+        body["seed"] = seed;
+        content(&demo().chat("Sing a long song of your own about the sea and its ships.", body))
     };
     assert_eq!(ask(json!(5)), ask(json!(5)));
     assert_ne!(ask(json!(5)), ask(json!(6)));
@@ -265,4 +269,19 @@ fn variables_of_the_template_are_set_or_refused() {
     }
     assert_eq!(error(&demo().chat("x", json!({ "reasoning_effort": "high" }))).2, "reasoning_effort");
     assert_eq!(demo().chat("x", json!({ "reasoning_effort": "none", "max_tokens": 1 })).status, 200);
+}
+
+#[test]
+fn an_answer_that_may_not_end_has_all_its_tokens() {
+    let body = json!({ "max_tokens": 150, "temperature": 0, "ignore_eos": true });
+    let answer = demo().chat("Say yes.", body.clone());
+    assert_eq!(answer.json()["usage"]["completion_tokens"], 150, "{answer:?}");
+    assert_eq!(answer.json()["choices"][0]["finish_reason"], "length");
+    let refused = demo().chat("x", with(body, json!({ "response_format": { "type": "json_object" } })));
+    assert_eq!((refused.status, refused.json()["error"]["param"].as_str()), (400, Some("ignore_eos")));
+    let large = demo().chat("x", json!({ "seed": 9_223_372_036_854_775_808_u64 })).json();
+    assert_eq!(
+        large["error"]["message"],
+        "'seed' is 9223372036854775808; accepted: up to 9223372036854775807."
+    );
 }

@@ -102,6 +102,41 @@ fn a_required_or_named_call_is_made_and_its_arguments_keep_to_the_schema() {
 }
 
 #[test]
+fn calls_of_one_answer_have_ids_and_indexes_of_their_own() {
+    // Where no token may end the answer, a call is followed by another one.
+    let text =
+        json!({ "content": "<eos><turn|><|tool_response>", "parse_special": true, "add_special": false });
+    let ends = demo().post("/tokenize", &text).json()["tokens"].as_array().unwrap().clone();
+    let never: serde_json::Map<String, Json> = ends.iter().map(|id| (id.to_string(), json!(-100))).collect();
+    let body = json!({ "tools": tools(), "tool_choice": "required", "max_tokens": 160, "temperature": 0, "logit_bias": never });
+    let whole = demo().chat("Weather and time?", body.clone()).json();
+    let whole = whole["choices"][0]["message"]["tool_calls"].as_array().unwrap().clone();
+    assert!(whole.len() >= 2, "{whole:?}");
+    let streamed = demo().chat("Weather and time?", with(body, json!({ "stream": true })));
+    let mut calls: Vec<(String, String, String)> = Vec::new();
+    for chunk in streamed.chunks() {
+        for call in chunk["choices"][0]["delta"]["tool_calls"].as_array().into_iter().flatten() {
+            let index = call["index"].as_u64().unwrap() as usize;
+            if let Some(id) = call["id"].as_str() {
+                assert_eq!(index, calls.len(), "a new call has the next index");
+                let name = call["function"]["name"].as_str().unwrap();
+                calls.push((id.to_owned(), name.to_owned(), String::new()));
+            }
+            calls[index].2 += call["function"]["arguments"].as_str().unwrap();
+        }
+    }
+    let ids: std::collections::BTreeSet<&str> = calls.iter().map(|(id, ..)| id.as_str()).collect();
+    assert_eq!((calls.len(), ids.len()), (whole.len(), whole.len()));
+    for ((_, name, arguments), whole) in calls.iter().zip(&whole) {
+        let function = &whole["function"];
+        assert_eq!(
+            (function["name"].as_str(), function["arguments"].as_str()),
+            (Some(&**name), Some(&**arguments))
+        );
+    }
+}
+
+#[test]
 fn without_a_call_the_answer_ends_as_text() {
     let answer = demo().chat("Hello.", json!({ "tools": tools(), "tool_choice": "none", "max_tokens": 12 }));
     let (made, finish) = calls(&answer);
