@@ -162,7 +162,7 @@ impl KvCache {
         self.counts.tokens_wanted += limit as u64;
         while let Some(hit) = self.tree.find(tokens, limit) {
             let tables = self.tree.share(&hit, &mut self.pools);
-            let sequence = Sequence { tokens: tokens[..hit.len].to_vec(), tables };
+            let sequence = Sequence { tokens: tokens[..hit.len].to_vec(), tables, tree: None };
             match self.finish_sharing(sequence, program) {
                 Ok(sequence) => {
                     self.counts.hits += 1;
@@ -183,7 +183,7 @@ impl KvCache {
         sequence: &Sequence,
         program: &mut dyn Program,
     ) -> Result<Sequence, EngineError> {
-        let copy = Sequence { tokens: sequence.tokens.clone(), tables: sequence.tables.clone() };
+        let copy = Sequence { tokens: sequence.tokens.clone(), tables: sequence.tables.clone(), tree: None };
         for (table, pool) in copy.tables.iter().zip(&mut self.pools) {
             table.iter().filter(|&&page| page != NO_PAGE).for_each(|&page| pool.share(page));
         }
@@ -216,9 +216,12 @@ impl KvCache {
             return Ok(());
         }
         for g in 0..self.groups.len() {
+            let last = sequence.tables[g].len() - 1;
+            if !self.pools[g].is_shared(sequence.tables[g][last]) {
+                continue;
+            }
             self.make_room(g, 1)?;
             let own = self.pools[g].take()?;
-            let last = sequence.tables[g].len() - 1;
             let shared = std::mem::replace(&mut sequence.tables[g][last], own);
             let slot = |page: u32, i: u32| page * PAGE as u32 + i;
             let positions = 0..u32::try_from(filled).expect("below the page size");
@@ -230,6 +233,77 @@ impl KvCache {
             self.counts.copies += 1;
         }
         Ok(())
+    }
+
+    /// Moves the nodes `path` of a sequence's tree to where they lie if they stay.
+    pub(crate) fn settle(
+        &mut self,
+        sequence: &Sequence,
+        path: &[usize],
+        program: &mut dyn Program,
+    ) -> Result<(), EngineError> {
+        let Some(tree) = &sequence.tree else { return Ok(()) };
+        for (g, id) in self.ids.iter().enumerate() {
+            let Some(id) = *id else { continue };
+            let moves: Vec<SlotMove> = path
+                .iter()
+                .filter(|&&n| !tree.is_in_place(n))
+                .map(|&n| SlotMove {
+                    from: tree.slot(sequence, g, n),
+                    to: sequence.slot(g, tree.position(n)),
+                })
+                .collect();
+            if !moves.is_empty() {
+                program.move_slots(id, &moves)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what a tree that is not computed further holds.
+    pub(crate) fn drop_tree(&mut self, sequence: &mut Sequence) {
+        let Some(tree) = sequence.tree.take() else { return };
+        for (g, pages) in tree.spare.into_iter().enumerate() {
+            pages.into_iter().for_each(|page| self.pools[g].give(page));
+            sequence.drop_reserved(g, &mut self.pools[g]);
+        }
+    }
+
+    /// Whether a sequence could go on from position `len`.
+    pub(crate) fn can_rewind(&self, sequence: &Sequence, len: usize) -> bool {
+        self.groups.iter().enumerate().all(|(g, group)| sequence.can_end(g, group, len))
+    }
+
+    /// Takes the end of a sequence away, which [can be](KvCache::can_rewind).
+    pub(crate) fn rewind(
+        &mut self,
+        sequence: &mut Sequence,
+        len: usize,
+        program: &mut dyn Program,
+    ) -> Result<(), EngineError> {
+        self.drop_tree(sequence);
+        if len == sequence.len() {
+            return Ok(());
+        }
+        if !len.is_multiple_of(PAGE) {
+            for g in 0..self.groups() {
+                if self.pools[g].is_shared(sequence.tables[g][len / PAGE]) {
+                    self.make_room(g, 1)?;
+                }
+            }
+        }
+        sequence.tokens.truncate(len);
+        for (g, pool) in self.pools.iter_mut().enumerate() {
+            sequence.drop_reserved(g, pool);
+        }
+        let copied = self.copy_last(sequence, program);
+        if copied.is_err() {
+            sequence.tokens.truncate(len / PAGE * PAGE);
+            for (g, pool) in self.pools.iter_mut().enumerate() {
+                sequence.drop_reserved(g, pool);
+            }
+        }
+        copied
     }
 
     /// Forgets what no sequence uses.

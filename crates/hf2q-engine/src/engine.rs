@@ -1,16 +1,22 @@
 //! Turns work for sequences into steps of a program.
 
+mod build;
+mod tree;
+
 use std::sync::Arc;
 
 use hf2q_gguf::Bytes;
-use hf2q_plan::{Backend, GroupStep, NO_PAGE, Observer, Plan, Program, ProgramMemory, Row, Step};
+use hf2q_plan::{Backend, NO_PAGE, Observer, Plan, Program, ProgramMemory};
 
 use crate::cache::KvCache;
+use crate::draft::DraftTree;
 use crate::error::EngineError;
 use crate::needs;
 use crate::options::EngineOptions;
 use crate::sequence::Sequence;
 use crate::stats::CacheStats;
+
+pub(crate) use tree::Tree;
 
 /// Names a sequence of one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,16 +60,32 @@ impl LogitRows {
 pub struct Work<'a> {
     /// To which sequence.
     pub sequence: SequenceId,
-    /// At least one token.
+    /// At least one token, unless there is a tree that grows.
     pub tokens: &'a [u32],
     /// Which of them get logits.
     pub logits: LogitRows,
+    /// Nodes that continue the last token; each gets logits, behind those of `tokens`. The sequence does not have them before
+    /// [`Engine::accept`]; until then, but for other calls that change the sequence, the same tree with more nodes can be
+    /// given with no `tokens`: the new nodes alone are computed then.
+    pub tree: Option<&'a DraftTree>,
+    /// For each input of the recording `[rows, width]`: those of `tokens`, then those of new nodes.
+    pub inputs: &'a [Vec<f32>],
 }
 
 impl<'a> Work<'a> {
     /// `tokens` for a sequence, and which of them get logits.
     pub fn new(sequence: SequenceId, tokens: &'a [u32], logits: LogitRows) -> Self {
-        Self { sequence, tokens, logits }
+        Self { sequence, tokens, logits, tree: None, inputs: &[] }
+    }
+
+    /// The same and a draft of what follows.
+    pub fn with_tree(self, tree: &'a DraftTree) -> Self {
+        Self { tree: Some(tree), ..self }
+    }
+
+    /// The same with what the recording's inputs are for its rows.
+    pub fn with_inputs(self, inputs: &'a [Vec<f32>]) -> Self {
+        Self { inputs, ..self }
     }
 }
 
@@ -74,6 +96,10 @@ pub struct Engine {
     sequences: Vec<Option<Sequence>>,
     options: EngineOptions,
     vocabulary: usize,
+    /// Tokens that have an embedding.
+    tokens: usize,
+    /// Widths of the recording's inputs.
+    inputs: Vec<usize>,
     /// Whether the plan has the operation whose output is pooled.
     embeds: bool,
 }
@@ -95,12 +121,14 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         options.check()?;
         let vocabulary = plan.recording.logits.width;
+        let tokens = plan.recording.vocabulary().unwrap_or(vocabulary);
+        let inputs = plan.recording.inputs.clone();
         let embeds = plan.recording.ops.iter().any(|op| op.name == LAST_HIDDEN);
         let cache = KvCache::new(&plan.recording, options)?;
         let limits = needs::limits(options, cache.pages());
         let program = backend.open(plan, weights, &limits)?;
         let sequences = (0..options.sequences).map(|_| None).collect();
-        Ok(Self { program, cache, sequences, options, vocabulary, embeds })
+        Ok(Self { program, cache, sequences, options, vocabulary, tokens, inputs, embeds })
     }
 
     /// What the backend has allocated beside the weights; `None` if it does not count it.
@@ -145,8 +173,9 @@ impl Engine {
     /// No place for a sequence, or no page for what is partly filled, is left; the backend fails.
     pub fn fork(&mut self, id: SequenceId) -> Result<SequenceId, EngineError> {
         let index = self.vacancy()?;
-        let original = self.sequences.get(id.0).and_then(Option::as_ref);
+        let original = self.sequences.get_mut(id.0).and_then(Option::as_mut);
         let original = original.ok_or(EngineError::UnknownSequence(id.0))?;
+        self.cache.drop_tree(original);
         self.sequences[index] = Some(self.cache.fork(original, &mut *self.program)?);
         Ok(SequenceId(index))
     }
@@ -154,7 +183,8 @@ impl Engine {
     /// Ends a sequence. Its pages are kept for [`Engine::add_sequence_with_prefix`] until others need them.
     pub fn remove_sequence(&mut self, id: SequenceId) -> Result<(), EngineError> {
         let slot = self.sequences.get_mut(id.0).ok_or(EngineError::UnknownSequence(id.0))?;
-        let sequence = slot.take().ok_or(EngineError::UnknownSequence(id.0))?;
+        let mut sequence = slot.take().ok_or(EngineError::UnknownSequence(id.0))?;
+        self.cache.drop_tree(&mut sequence);
         self.cache.release(sequence);
         Ok(())
     }
@@ -217,17 +247,28 @@ impl Engine {
     /// Computes one step; returns the wanted logits `[L, vocabulary]` in the order of `work`.
     ///
     /// # Errors
-    /// The work does not fit, or the backend fails. No sequence is longer then; pages that were reserved serve the
-    /// next step.
+    /// The work does not fit, or the backend fails. No sequence is longer then, and none of those that were named has a tree;
+    /// pages that were reserved serve the next step.
     pub fn step(
         &mut self,
         work: &[Work<'_>],
         observer: Option<&mut dyn Observer>,
     ) -> Result<&[f32], EngineError> {
         self.check_work(work)?;
-        self.reserve(work)?;
-        let step = self.build(work)?;
-        let logits = self.program.run(&step, observer)?;
+        let step = match self.prepare(work) {
+            Ok(step) => step,
+            Err(error) => {
+                drop_trees(&mut self.sequences, &mut self.cache, work);
+                return Err(error);
+            }
+        };
+        let logits = match self.program.run(&step, observer) {
+            Ok(logits) => logits,
+            Err(error) => {
+                drop_trees(&mut self.sequences, &mut self.cache, work);
+                return Err(error.into());
+            }
+        };
         for w in work {
             let sequence =
                 self.sequences[w.sequence.0].as_mut().ok_or(EngineError::UnknownSequence(w.sequence.0))?;
@@ -276,82 +317,14 @@ impl Engine {
         let context = self.options.context;
         if held + wanted > context { Err(EngineError::ContextFull { held, wanted, context }) } else { Ok(()) }
     }
+}
 
-    fn check_work(&self, work: &[Work<'_>]) -> Result<(), EngineError> {
-        let rows: usize = work.iter().map(|w| w.tokens.len()).sum();
-        if rows == 0 || rows > self.options.rows || work.iter().any(|w| w.tokens.is_empty()) {
-            return Err(EngineError::StepSize { what: "rows", found: rows, max: self.options.rows });
+/// The trees of a step that failed go.
+fn drop_trees(sequences: &mut [Option<Sequence>], cache: &mut KvCache, work: &[Work<'_>]) {
+    for w in work {
+        if let Some(sequence) = &mut sequences[w.sequence.0] {
+            cache.drop_tree(sequence);
         }
-        let wanted: usize = work.iter().map(|w| w.logits.count(w.tokens.len())).sum();
-        if wanted > self.options.logit_rows {
-            return Err(EngineError::StepSize {
-                what: "logit rows",
-                found: wanted,
-                max: self.options.logit_rows,
-            });
-        }
-        for (i, w) in work.iter().enumerate() {
-            self.check_context(self.sequence(w.sequence)?.len(), w.tokens.len())?;
-            if work[..i].iter().any(|v| v.sequence == w.sequence) {
-                return Err(EngineError::SequenceTwice(w.sequence.0));
-            }
-            if let Some(&token) = w.tokens.iter().find(|&&t| t as usize >= self.vocabulary) {
-                return Err(EngineError::Token { token, vocabulary: self.vocabulary });
-            }
-        }
-        Ok(())
-    }
-
-    fn reserve(&mut self, work: &[Work<'_>]) -> Result<(), EngineError> {
-        for g in 0..self.cache.groups() {
-            let sequences = &mut self.sequences;
-            for sequence in sequences.iter_mut().flatten() {
-                self.cache.drop_reserved(sequence, g);
-            }
-            let needed: usize = work
-                .iter()
-                .filter_map(|w| sequences[w.sequence.0].as_ref().map(|s| s.pages_needed(g, w.tokens.len())))
-                .sum();
-            self.cache.make_room(g, needed)?;
-            for w in work {
-                if let Some(sequence) = &mut sequences[w.sequence.0] {
-                    self.cache.reserve(sequence, g, w.tokens.len())?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn build(&self, work: &[Work<'_>]) -> Result<Step, EngineError> {
-        let mut rows = Vec::new();
-        let mut logit_rows = Vec::new();
-        for (w, table) in work.iter().zip(0..) {
-            let len = self.sequence(w.sequence)?.len();
-            let first = count(rows.len());
-            for (i, &token) in w.tokens.iter().enumerate() {
-                let parent = i.checked_sub(1).map(|p| first + count(p));
-                rows.push(Row { sequence: table, token, position: count(len + i), parent });
-            }
-            logit_rows.extend(w.logits.of(first..count(rows.len())));
-        }
-        let groups = (0..self.cache.groups()).map(|g| self.group_step(g, work)).collect::<Result<_, _>>()?;
-        Ok(Step::new(rows, groups, logit_rows)?)
-    }
-
-    fn group_step(&self, g: usize, work: &[Work<'_>]) -> Result<GroupStep, EngineError> {
-        let mut step = GroupStep::default();
-        for w in work {
-            let sequence = self.sequence(w.sequence)?;
-            step.pages_per_sequence = step.pages_per_sequence.max(sequence.tables[g].len());
-            let positions = sequence.len()..sequence.len() + w.tokens.len();
-            step.slots.extend(positions.map(|p| sequence.slot(g, p)));
-        }
-        for w in work {
-            let start = step.page_tables.len();
-            step.page_tables.extend_from_slice(&self.sequence(w.sequence)?.tables[g]);
-            step.page_tables.resize(start + step.pages_per_sequence, NO_PAGE);
-        }
-        Ok(step)
     }
 }
 

@@ -54,6 +54,37 @@ pub enum EngineError {
     /// Work of one step must name each sequence once.
     #[error("sequence {0} is named twice in one step")]
     SequenceTwice(usize),
+    /// A step needs a value for every row and column of each input of the plan.
+    #[error("the inputs given for sequence {sequence} have {found:?} values, expected {expected:?}")]
+    Inputs {
+        /// The sequence.
+        sequence: usize,
+        /// Values of each input that was given.
+        found: Vec<usize>,
+        /// Values that its rows need of each.
+        expected: Vec<usize>,
+    },
+    /// A draft that is no tree, or not the one that was computed.
+    #[error("the draft for sequence {sequence} cannot be computed: {why}")]
+    Tree {
+        /// The sequence that it continues.
+        sequence: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// What a shorter sequence would need is gone.
+    #[error(
+        "sequence {sequence} of {held} tokens cannot be cut to {len}: {}",
+        if len > held { "it has fewer" } else { "pages that its next row would see were dropped" }
+    )]
+    Rewind {
+        /// The sequence.
+        sequence: usize,
+        /// Tokens it holds.
+        held: usize,
+        /// Tokens it was to hold.
+        len: usize,
+    },
     /// The cache pool has no page left.
     #[error("the KV cache of group {group} is full: all {pages} pages are in use")]
     OutOfPages {

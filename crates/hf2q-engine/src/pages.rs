@@ -58,6 +58,12 @@ impl PagePool {
         self.change(page, |h| h.nodes -= 1);
     }
 
+    /// Whether somebody beside one sequence holds the page.
+    pub(crate) fn is_shared(&self, page: u32) -> bool {
+        let Holders { sequences, nodes } = self.holders[page as usize];
+        sequences + nodes > 1
+    }
+
     /// Whether no sequence holds the page.
     pub(crate) fn is_idle(&self, page: u32) -> bool {
         self.holders[page as usize].sequences == 0

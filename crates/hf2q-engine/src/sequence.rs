@@ -2,6 +2,7 @@
 
 use hf2q_plan::{Group, NO_PAGE, PAGE};
 
+use crate::engine::Tree;
 use crate::error::EngineError;
 use crate::pages::PagePool;
 
@@ -13,11 +14,13 @@ pub(crate) struct Sequence {
     pub(crate) tokens: Vec<u32>,
     /// By group: page of positions `PAGE·i ..`, or [`NO_PAGE`].
     pub(crate) tables: Vec<Vec<u32>>,
+    /// What may follow and is computed already.
+    pub(crate) tree: Option<Tree>,
 }
 
 impl Sequence {
     pub(crate) fn new(groups: usize) -> Self {
-        Self { tokens: Vec::new(), tables: vec![Vec::new(); groups] }
+        Self { tokens: Vec::new(), tables: vec![Vec::new(); groups], tree: None }
     }
 
     /// Positions whose keys and values are stored.
@@ -25,12 +28,22 @@ impl Sequence {
         self.tokens.len()
     }
 
-    /// How many pages of `pool`'s group `more` further positions need.
-    pub(crate) fn pages_needed(&self, group: usize, more: usize) -> usize {
-        (self.len() + more).div_ceil(PAGE).saturating_sub(self.tables[group].len())
+    /// Levels of its tree.
+    fn depth(&self) -> usize {
+        self.tree.as_ref().map_or(0, Tree::depth)
     }
 
-    /// Gives every position below `len + more` of group `group` a page.
+    /// How many pages of `pool`'s group `more` further positions need, and those of the tree behind them.
+    pub(crate) fn pages_needed(&self, group: usize, more: usize) -> usize {
+        (self.len() + more + self.depth()).div_ceil(PAGE).saturating_sub(self.tables[group].len())
+    }
+
+    /// How many spare pages of group `group` the tree lacks.
+    pub(crate) fn spare_needed(&self, group: usize) -> usize {
+        self.tree.as_ref().map_or(0, |tree| tree.spare_pages().saturating_sub(tree.spare[group].len()))
+    }
+
+    /// Gives every position below `len + more` of group `group` a page, and the tree behind them what it needs.
     pub(crate) fn reserve(
         &mut self,
         group: usize,
@@ -39,6 +52,12 @@ impl Sequence {
     ) -> Result<(), EngineError> {
         for _ in 0..self.pages_needed(group, more) {
             self.tables[group].push(pool.take()?);
+        }
+        let spare = self.spare_needed(group);
+        if let Some(tree) = &mut self.tree {
+            for _ in 0..spare {
+                tree.spare[group].push(pool.take()?);
+            }
         }
         Ok(())
     }
@@ -55,10 +74,16 @@ impl Sequence {
         }
     }
 
-    /// Lets go of pages beyond those of what is stored: a step that failed has left them.
+    /// Lets go of pages beyond those of what is stored, such as a step that failed has left.
     pub(crate) fn drop_reserved(&mut self, index: usize, pool: &mut PagePool) {
-        let pages = self.len().div_ceil(PAGE).min(self.tables[index].len());
-        self.tables[index].drain(pages..).for_each(|page| pool.give(page));
+        let pages = (self.len() + self.depth()).div_ceil(PAGE).min(self.tables[index].len());
+        self.tables[index].drain(pages..).filter(|&page| page != NO_PAGE).for_each(|page| pool.give(page));
+    }
+
+    /// Whether the rows from position `len` on find what they see of the positions before it.
+    pub(crate) fn can_end(&self, index: usize, group: &Group, len: usize) -> bool {
+        let seen = first_page(group, len)..len.div_ceil(PAGE);
+        len <= self.len() && seen.into_iter().all(|page| self.tables[index][page] != NO_PAGE)
     }
 
     /// Lets go of all pages.

@@ -22,3 +22,5 @@ mod service;
 mod slots;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod trees;

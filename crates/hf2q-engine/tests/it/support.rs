@@ -29,7 +29,15 @@ pub(crate) fn engine_on(
     (model, kv): (&Model, KvFormat),
     options: EngineOptions,
 ) -> Engine {
-    let recording = model.record(&RecordOptions::uniform(kv)).unwrap();
+    engine_with(backend, (model, &RecordOptions::uniform(kv)), options)
+}
+
+pub(crate) fn engine_with(
+    backend: &dyn Backend,
+    (model, formats): (&Model, &RecordOptions),
+    options: EngineOptions,
+) -> Engine {
+    let recording = model.record(formats).unwrap();
     let weights = model.weights_for(&recording);
     let plan = Arc::new(Plan::compile(recording, Passes::ALL));
     Engine::open(backend, plan, weights, options).unwrap()
@@ -129,6 +137,33 @@ impl Log {
 /// A toy with a sliding window, so that pages are dropped.
 pub(crate) fn windowed() -> Model {
     toy::all(5).into_iter().find(|(name, _)| *name == "gemma3").unwrap().1
+}
+
+/// A toy of every kind, its heads wide enough for packed formats.
+pub(crate) fn wide() -> Vec<(&'static str, Model)> {
+    let mut configs = toy::configs();
+    configs.retain(|(name, _)| !matches!(*name, "llama-yarn" | "llama-linear" | "llama3"));
+    for layer in configs.iter_mut().flat_map(|(_, config)| &mut config.layers).filter(|l| l.head_dim < 64) {
+        (layer.head_dim, layer.rope.dims) = (64, 64);
+    }
+    configs.into_iter().map(|(name, config)| (name, toy::build(config, 3))).collect()
+}
+
+/// SplitMix64 (Steele et al. 2014).
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// Below `n`.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
 }
 
 /// `n` ids that differ for each `salt`.
