@@ -58,7 +58,8 @@ pub(crate) struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(model: &'a Model, options: RecordOptions) -> Self {
+    /// Nothing is recorded yet.
+    pub(crate) fn new(model: &'a Model, options: RecordOptions) -> Self {
         let config = model.config();
         let last_store = config.layers.iter().rposition(|l| l.kv_from.is_none());
         Self {
@@ -72,6 +73,11 @@ impl<'a> Builder<'a> {
             caches: HashMap::new(),
             at: 0,
         }
+    }
+
+    /// Layer `i` becomes the current one.
+    pub(crate) fn go_to(&mut self, i: usize) {
+        self.at = i;
     }
 
     /// The current layer.
@@ -208,6 +214,19 @@ impl<'a> Builder<'a> {
                 (None, _) => {}
             }
         }
+    }
+
+    /// Stores keys and values of another model, which the current layer of an assistant reads, and later ones of its kind. Rows
+    /// ask from one position further on, and `transformers` lets them see what is up to a whole window away from there.
+    pub(crate) fn store_of_target(&mut self, k: View, v: View) {
+        let Layer { window, kv_heads, head_dim, .. } = *self.layer();
+        let (name, formats) = (if window.is_some() { "sliding" } else { "global" }, self.formats());
+        let group = self.group(name, window.map(|n| n.saturating_add(1)).into());
+        self.whole_layer();
+        let all = self.r.cache(group, kv_heads, head_dim, formats);
+        self.caches.insert(self.at, Caches { all, recent: None });
+        self.part("attn");
+        self.r.kv_store("kv_store", k, v, all);
     }
 
     /// The cache that the current layer reads: its own, or that of the layer whose keys and values it shares.

@@ -43,6 +43,56 @@ pub enum ModelError {
         /// `general.architecture`.
         architecture: &'static str,
     },
+    /// A file given as a drafter is none.
+    #[error("a {found} model is no drafter of this kind; accepted is {accepted}")]
+    NoDrafter {
+        /// `general.architecture`.
+        found: &'static str,
+        /// What it should be.
+        accepted: &'static str,
+    },
+    /// A drafter of another model.
+    #[error(
+        "the drafter belongs to another model: {what} is {drafter} in the drafter's file and {target} in the model's"
+    )]
+    OtherTarget {
+        /// The first difference.
+        what: String,
+        /// What the drafter expects.
+        drafter: String,
+        /// What the model is.
+        target: String,
+    },
+    /// A list of tokens names one that does not exist.
+    #[error("tensor {tensor} lists {token} at place {index}, tokens are 0 to below {vocabulary}")]
+    ListedToken {
+        /// Its name.
+        tensor: &'static str,
+        /// Place in the list.
+        index: usize,
+        /// What stands there.
+        token: u32,
+        /// Tokens that exist.
+        vocabulary: usize,
+    },
+    /// A token without an embedding.
+    #[error("token {token} has no row in token_embd.weight")]
+    NoToken {
+        /// The token.
+        token: u32,
+    },
+    /// An embedding that cannot be decoded.
+    #[error("token_embd.weight of the model cannot be read: {source}")]
+    Embedding {
+        /// Why.
+        source: hf2q_quant::QuantError,
+    },
+    /// A plan does not compute what a drafter reads.
+    #[error("the model's plan has nothing to watch for {what}; record it with all rows")]
+    NoTap {
+        /// What is not there.
+        what: String,
+    },
     /// An unknown synthetic model.
     #[error("no synthetic model {spec:?}; accepted are {accepted}")]
     Synthetic {

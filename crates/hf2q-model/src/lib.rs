@@ -3,6 +3,7 @@
 //! In: a GGUF file. Out: a [`Model`]: its configuration and weights, checked, which records its layers as operations
 //! for every backend. This crate knows no backend.
 
+pub mod assistant;
 mod attention;
 mod builder;
 mod error;
