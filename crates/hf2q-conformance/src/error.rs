@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hf2q_model::ModelError;
-use hf2q_plan::{BackendError, PlanError, StepError};
+use hf2q_plan::{BackendError, PlanError, SelectError, StepError};
 
 /// Why a check could not run.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +18,9 @@ pub enum ConformanceError {
     /// A recording was built wrongly.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// Names of operations that the recording does not have.
+    #[error(transparent)]
+    Select(#[from] SelectError),
     /// A model cannot be recorded.
     #[error(transparent)]
     Model(#[from] ModelError),

@@ -4,7 +4,7 @@
 //! operation with the reference over shapes, formats and edge sizes; [`invariance`] requires that a row's logits
 //! depend on that row's history alone, bit for bit; [`fusion`] that fused and unfused plans agree; [`one_vector`] that
 //! keys formed of values are those that would have been stored; [`goldens`] compares with recorded outputs of another
-//! implementation; [`perf`] and [`perf_attention`] time operations.
+//! implementation; [`outputs`] that what is kept for after a step is what observers see; [`perf`] and [`perf_attention`] time operations.
 
 mod blocks;
 mod builder;
@@ -16,6 +16,7 @@ pub mod goldens;
 mod inputs;
 pub mod invariance;
 pub mod one_vector;
+pub mod outputs;
 mod paging;
 pub mod perf;
 pub mod perf_attention;

@@ -307,6 +307,15 @@ impl Program for CpuProgram {
         self.logits()
     }
 
+    fn output(&self, index: usize) -> Result<Vec<f32>, BackendError> {
+        let view = self.plan.recording.output(index)?;
+        let (rows, count) = self.rows(view).ok_or_else(|| BackendError::Failed {
+            backend: NAME,
+            why: format!("no operation writes output {index}"),
+        })?;
+        Ok((0..count).flat_map(|r| rows.row(r)).copied().collect())
+    }
+
     fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError> {
         let pages = self.limits.pages.get(group.index()).copied().unwrap_or(0);
         let slots = pages * PAGE;

@@ -196,6 +196,7 @@ impl Fuser<'_> {
             let is_stored = read(store);
             let read_by_others = others.clone().any(|(o, _)| o != store && read(o));
             let kept = is_stored && self.recording.ops.iter().enumerate().any(|(o, _)| o > store && read(o));
+            let kept = kept || (is_stored && self.recording.is_kept(out.tensor));
             if group != head_dim || !of_step || read_by_others || kept || !self.passes(&[i], at + 1) {
                 continue;
             }
@@ -211,7 +212,7 @@ impl Fuser<'_> {
 
 /// How many quantized rows all readers of an activation make of a row of it; `None`: one reads it as it is.
 fn quantized_rows(recording: &Recording, view: View) -> Option<usize> {
-    if recording.logits.tensor == view.tensor {
+    if recording.is_kept(view.tensor) {
         return None;
     }
     let mut found = None;
@@ -239,7 +240,7 @@ fn quantized_by(recording: &Recording, op: &Op, view: View) -> Option<usize> {
 /// What becomes of the rows that each of some operations writes.
 pub(crate) fn wanted(recording: &Recording, ops: &[usize]) -> Vec<Wanted> {
     let of_view = |view: View| {
-        let mut wanted = Wanted { stored: recording.logits.tensor == view.tensor, quantized: false };
+        let mut wanted = Wanted { stored: recording.is_kept(view.tensor), quantized: false };
         for (i, NamedOp { op, .. }) in recording.ops.iter().enumerate() {
             if ops.contains(&i) || !op.access().reads.contains(&view.tensor) {
                 continue;

@@ -203,6 +203,27 @@ impl Program for CudaProgram {
         Ok(self.read()?)
     }
 
+    fn output(&self, index: usize) -> Result<Vec<f32>, BackendError> {
+        let view = self.plan.recording.output(index)?;
+        let activation = self.plan.recording.activation(view.tensor);
+        let found = activation.zip(self.compiled.places[view.tensor.index()]);
+        let Some(((kind, stride), at)) = found else {
+            let why = format!("no operation writes output {index}");
+            return Err(BackendError::Failed { backend: NAME, why });
+        };
+        self.compiled.device.bind()?;
+        let rows = match kind {
+            RowKind::Step => self.rows.0,
+            RowKind::Logits => self.rows.1,
+        };
+        let mut all = vec![0.0; rows * stride];
+        self.compiled.read(at, &mut all)?;
+        if stride == view.width {
+            return Ok(all);
+        }
+        Ok(all.chunks_exact(stride).flat_map(|row| &row[view.offset..][..view.width]).copied().collect())
+    }
+
     fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError> {
         let Some(&pages) = self.limits.pages.get(group.index()) else {
             let why = format!("the plan has no group {}", group.index());

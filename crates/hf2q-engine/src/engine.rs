@@ -279,6 +279,15 @@ impl Engine {
         Ok(logits)
     }
 
+    /// Output `index` of the recording ([`hf2q_plan::Recording::keep`]) in the last step: `[rows, width]`, the rows in the
+    /// order of the work, of each its tokens and then its new nodes.
+    ///
+    /// # Errors
+    /// The recording has no such output, or the backend fails.
+    pub fn output(&self, index: usize) -> Result<Vec<f32>, EngineError> {
+        Ok(self.program.output(index)?)
+    }
+
     /// Appends any number of tokens to one sequence, in chunks. `visit` gets every wanted logit row in order, and may end
     /// the work early by returning `false`; between chunks without logits it is called with an empty row.
     pub fn extend(

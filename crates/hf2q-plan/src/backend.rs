@@ -67,6 +67,14 @@ pub enum BackendError {
         /// Its size.
         bytes: usize,
     },
+    /// A number that names no output of the recording.
+    #[error("output {index} was asked for, the recording keeps {outputs}")]
+    NoOutput {
+        /// The number.
+        index: usize,
+        /// How many there are.
+        outputs: usize,
+    },
     /// A worker thread or a device failed.
     #[error("{backend} failed: {why}")]
     Failed {
@@ -162,6 +170,12 @@ pub trait Program: Send {
     /// Computes a step; returns its logits `[L, vocabulary]`. With an observer, every operation it wants is shown
     /// to it after its wave.
     fn run(&mut self, step: &Step, observer: Option<&mut dyn Observer>) -> Result<&[f32], BackendError>;
+
+    /// Output `index` of the recording ([`crate::Recording::outputs`]) as the last step left it: `[rows, width]`.
+    ///
+    /// # Errors
+    /// The recording has no such output, or the backend fails.
+    fn output(&self, index: usize) -> Result<Vec<f32>, BackendError>;
 
     /// Copies slots, in order, in every cache of `group`.
     fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError>;

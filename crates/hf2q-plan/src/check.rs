@@ -53,7 +53,7 @@ pub(crate) fn check(r: &Recording) -> Result<(), PlanError> {
         }
     }
     groups(r)?;
-    logits(r)
+    kept(r)
 }
 
 /// How many operations write a tensor of indices.
@@ -73,13 +73,16 @@ fn groups(r: &Recording) -> Result<(), PlanError> {
     empty.map_or(Ok(()), |g| Err(PlanError::EmptySpan { group: g.name.clone() }))
 }
 
-/// What a step returns lies within its activation.
-fn logits(r: &Recording) -> Result<(), PlanError> {
-    if r.contains(r.logits) {
-        return Ok(());
+/// What a step returns lies within its activation, and so does what is read after it.
+fn kept(r: &Recording) -> Result<(), PlanError> {
+    let outputs = r.outputs.iter().map(|view| ("outputs", view));
+    for (what, view) in std::iter::once(("logits", &r.logits)).chain(outputs) {
+        if !r.contains(*view) {
+            let tensor = r.tensors[view.tensor.index()].name.clone();
+            return Err(PlanError::View { op: what.to_owned(), tensor });
+        }
     }
-    let tensor = r.tensors[r.logits.tensor.index()].name.clone();
-    Err(PlanError::View { op: "logits".to_owned(), tensor })
+    Ok(())
 }
 
 /// Every cache has formats that its heads can be stored in.

@@ -2,6 +2,7 @@
 
 use crate::access::Access;
 use crate::arena::{Arena, Lifetime, place};
+use crate::backend::BackendError;
 use crate::fuse::{Passes, fuse};
 use crate::op::Op;
 use crate::tensor::{Cache, CacheId, Group, RowKind, Tensor, TensorId, TensorKind, View, Weight};
@@ -33,6 +34,8 @@ pub struct Recording {
     pub inputs: Vec<usize>,
     /// What a step returns: `[L, vocabulary]`.
     pub logits: View,
+    /// Activations that can be read after a step as well ([`crate::Program::output`]).
+    pub outputs: Vec<View>,
     /// Activations that are read although nothing writes them, for their operation was [taken out](Plan::without).
     pub skipped: Vec<TensorId>,
 }
@@ -56,6 +59,20 @@ impl Recording {
             _ => None,
         });
         rows.min()
+    }
+
+    /// Whether an activation is read after the step: no fusion may do without it.
+    pub fn is_kept(&self, id: TensorId) -> bool {
+        std::iter::once(&self.logits).chain(&self.outputs).any(|view| view.tensor == id)
+    }
+
+    /// An output by its number.
+    ///
+    /// # Errors
+    /// There are not so many.
+    pub fn output(&self, index: usize) -> Result<View, BackendError> {
+        let found = self.outputs.get(index).copied();
+        found.ok_or(BackendError::NoOutput { index, outputs: self.outputs.len() })
     }
 
     /// The description of a cache.
@@ -115,8 +132,10 @@ impl Plan {
                 }
             }
         }
-        // The logits are read after the last wave, even if nothing writes them.
-        self.touch(&mut lifetimes, self.recording.logits.tensor, u32::MAX, (rows, logit_rows));
+        // What is kept is read after the last wave, even if nothing writes it.
+        for view in std::iter::once(&self.recording.logits).chain(&self.recording.outputs) {
+            self.touch(&mut lifetimes, view.tensor, u32::MAX, (rows, logit_rows));
+        }
         let wanted: Vec<Lifetime> = lifetimes.into_iter().flatten().collect();
         place(&wanted, self.recording.tensors.len())
     }

@@ -306,6 +306,7 @@ impl Recorder {
             caches: self.caches,
             inputs: self.inputs,
             logits,
+            outputs: Vec::new(),
             skipped: Vec::new(),
         };
         crate::check::check(&recording)?;

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use crate::op::Op;
-use crate::plan::{NamedOp, Plan};
-use crate::tensor::{TensorId, TensorKind};
+use crate::plan::{NamedOp, Plan, Recording};
+use crate::tensor::{TensorId, TensorKind, View};
 
 /// Names that an error suggests.
 const SUGGESTIONS: usize = 5;
@@ -20,6 +20,12 @@ pub enum SelectError {
         glob: String,
         /// Names that come closest, the best first.
         near: Vec<String>,
+    },
+    /// An operation whose result cannot be read after a step.
+    #[error("{op} has no result of one activation that could be kept")]
+    NoOutput {
+        /// Name of the operation.
+        op: String,
     },
     /// An operation that has to be run.
     #[error(
@@ -96,6 +102,32 @@ fn distance(glob: &[char], name: &str) -> usize {
         row = next;
     }
     row[name.len()]
+}
+
+impl Recording {
+    /// Keeps what the operations with these names write, so that it can be read after a step ([`Recording::outputs`]).
+    /// Before fusion: an operation that would be merged into the next one keeps its result then.
+    ///
+    /// # Errors
+    /// No operation has this name, or it writes no activation of numbers, or more than one.
+    pub fn keep<S: AsRef<str>>(&mut self, names: &[S]) -> Result<(), SelectError> {
+        let all: Vec<&str> = self.ops.iter().map(|op| op.name.as_str()).collect();
+        let mut outputs = Vec::new();
+        for name in names {
+            let name = name.as_ref();
+            let Some(i) = all.iter().position(|n| *n == name) else {
+                return Err(SelectError::NoMatch { glob: name.to_owned(), near: near(name, &all) });
+            };
+            let writes = self.ops[i].op.access().writes;
+            let [tensor] = writes[..] else { return Err(SelectError::NoOutput { op: name.to_owned() }) };
+            let TensorKind::Activation { width, .. } = self.tensors[tensor.index()].kind else {
+                return Err(SelectError::NoOutput { op: name.to_owned() });
+            };
+            outputs.push(View { tensor, offset: 0, width });
+        }
+        self.outputs.extend(outputs);
+        Ok(())
+    }
 }
 
 impl Plan {

@@ -56,6 +56,12 @@ impl Program for ReferenceProgram {
         Ok(&self.logits)
     }
 
+    fn output(&self, index: usize) -> Result<Vec<f32>, BackendError> {
+        let view = self.plan.recording.output(index)?;
+        let rows = 0..self.memory.rows(view);
+        Ok(rows.flat_map(|row| self.memory.row(view, row)).copied().collect())
+    }
+
     fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError> {
         let Some(&pages) = self.limits.pages.get(group.index()) else {
             let why = format!("it has no group {}", group.index());

@@ -81,6 +81,10 @@ impl Program for FaultyProgram {
         Ok(&self.logits)
     }
 
+    fn output(&self, index: usize) -> Result<Vec<f32>, BackendError> {
+        self.inner.output(index)
+    }
+
     fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError> {
         match self.fault {
             Fault::Moves => Ok(()),

@@ -13,6 +13,8 @@ mod invariance;
 #[cfg(test)]
 mod one_vector;
 #[cfg(test)]
+mod outputs;
+#[cfg(test)]
 mod perf;
 #[cfg(test)]
 mod prefixes;

@@ -71,6 +71,10 @@ impl Program for WitnessProgram {
         Ok(&self.logits)
     }
 
+    fn output(&self, index: usize) -> Result<Vec<f32>, BackendError> {
+        Err(BackendError::NoOutput { index, outputs: 0 })
+    }
+
     fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError> {
         let slots = &mut self.slots[group.index()];
         for m in moves {

@@ -78,6 +78,10 @@ impl<F: Fn(&Step) -> Result<(), BackendError> + Send + Sync> Program for Watched
         Ok(logits)
     }
 
+    fn output(&self, index: usize) -> Result<Vec<f32>, BackendError> {
+        self.inner.output(index)
+    }
+
     fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError> {
         self.inner.move_slots(group, moves)
     }

@@ -36,7 +36,7 @@ pub(crate) fn fuse(recording: &mut Recording, passes: Passes) {
 fn apply(recording: &mut Recording, rule: Rule) {
     let mut ops: Vec<Option<NamedOp>> = std::mem::take(&mut recording.ops).into_iter().map(Some).collect();
     for i in 0..ops.len() {
-        let Some(second) = sole_reader(&ops, recording.logits.tensor, i) else { continue };
+        let Some(second) = sole_reader(&ops, |t| recording.is_kept(t), i) else { continue };
         let (Some(a), Some(b)) = (&ops[i], &ops[second]) else { continue };
         if let Some(op) = rule(&a.op, &b.op) {
             // The result stands where the second stood: its inputs exist there, and it keeps the name of what it writes.
@@ -49,7 +49,7 @@ fn apply(recording: &mut Recording, rule: Rule) {
 
 /// The only operation that reads what operation `i` writes, if `i` writes one tensor and nothing in between
 /// overwrites what `i` reads.
-fn sole_reader(ops: &[Option<NamedOp>], logits: TensorId, i: usize) -> Option<usize> {
+fn sole_reader(ops: &[Option<NamedOp>], is_kept: impl Fn(TensorId) -> bool, i: usize) -> Option<usize> {
     let access = ops[i].as_ref()?.op.access();
     let [out] = access.writes[..] else { return None };
     let touches = |o: &Option<NamedOp>| {
@@ -60,7 +60,7 @@ fn sole_reader(ops: &[Option<NamedOp>], logits: TensorId, i: usize) -> Option<us
     };
     let mut readers = (0..ops.len()).filter(|&j| j != i && touches(&ops[j]));
     let reader = readers.next()?;
-    if readers.next().is_some() || out == logits || reader < i {
+    if readers.next().is_some() || is_kept(out) || reader < i {
         return None;
     }
     let overwritten = |o: &Option<NamedOp>| {
