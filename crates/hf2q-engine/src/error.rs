@@ -85,6 +85,14 @@ pub enum EngineError {
         /// Tokens it was to hold.
         len: usize,
     },
+    /// A drafter cannot go on.
+    #[error("the drafter ({drafter}) cannot go on: {why}")]
+    Drafter {
+        /// Its name.
+        drafter: String,
+        /// What is wrong.
+        why: String,
+    },
     /// The cache pool has no page left.
     #[error("the KV cache of group {group} is full: all {pages} pages are in use")]
     OutOfPages {

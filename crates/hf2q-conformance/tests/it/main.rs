@@ -1,6 +1,8 @@
 //! The checks on the reference itself: what they compare it with, and that they find planted mistakes.
 
 #[cfg(test)]
+mod assistant;
+#[cfg(test)]
 mod cpu;
 #[cfg(test)]
 mod demo;

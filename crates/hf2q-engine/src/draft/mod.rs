@@ -4,9 +4,13 @@
 //! does, and goes on with the logits of a guess where it is what was drawn. So a drafter changes when tokens come, never
 //! which.
 
+mod assistant;
+
 use crate::error::EngineError;
 use crate::sample::Sampler;
 use crate::scheduler::JobId;
+
+pub use assistant::AssistantDrafter;
 
 /// Tokens that may follow a sequence. Several nodes may continue the same one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -37,7 +37,7 @@ impl Ordered {
         for (index, &token) in tokens.iter().enumerate() {
             if token as usize >= config.vocab {
                 let (tensor, vocabulary) = (LIST, config.vocab);
-                return Err(ModelError::ListedToken { tensor, index, token, vocabulary });
+                return Err(ModelError::ListedToken { tensor, index, token: token.into(), vocabulary });
             }
             matrix.extend_from_slice(&table.data[token as usize * row..][..row]);
         }
@@ -45,12 +45,26 @@ impl Ordered {
         Ok(Some(Self { matrix: Bytes::from_vec(matrix), weight, tokens }))
     }
 
-    /// The token of a column of the logits, where `chosen` are the row's groups.
-    pub(super) fn token(&self, chosen: &[i32], column: usize) -> Option<u32> {
+    /// Logits of all tokens of those of the best groups, which lie group after group.
+    pub(super) fn spread(&self, scores: &[f32], logits: &[f32]) -> Vec<f32> {
         let size = self.weight.rows;
-        let group = usize::try_from(*chosen.get(column / size)?).ok()?;
-        self.tokens.get(group * size + column % size).copied()
+        let mut all = vec![f32::NEG_INFINITY; self.tokens.len()];
+        for (group, logits) in best(scores, logits.len() / size).into_iter().zip(logits.chunks(size)) {
+            for (&token, &logit) in self.tokens[group * size..].iter().zip(logits) {
+                all[token as usize] = logit;
+            }
+        }
+        all
     }
+}
+
+/// The highest scores in descending order, of equal ones the first: as [`hf2q_plan::Route`] chooses.
+fn best(scores: &[f32], count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    // `+ 0.0` makes the two zeros equal.
+    order.sort_by(|&a, &b| (scores[b] + 0.0).total_cmp(&(scores[a] + 0.0)));
+    order.truncate(count);
+    order
 }
 
 /// The matrix that logits are made with.

@@ -15,6 +15,8 @@ mod taps;
 mod target;
 mod turn;
 
+use std::borrow::Cow;
+
 use hf2q_arch::{Architecture, Layer};
 use hf2q_gguf::Bytes;
 use hf2q_plan::{KvFormat, Recording};
@@ -98,20 +100,20 @@ impl Assistant {
     }
 
     /// Writes the layers down as operations. Inputs of a row: [`Assistant::state`] of the token to go on from, which counts
-    /// only where logits are wanted, then keys and values of each source. Logits are of the tokens of
-    /// [`Assistant::candidates`]. The operation [`Assistant::NEXT`] gives the hidden state to go on with.
+    /// only where logits are wanted, then keys and values of each source. Logits are those of
+    /// [`Assistant::of_all_tokens`]. Outputs are [`Assistant::NEXT`] and [`Assistant::SCORES`].
     ///
     /// # Errors
     /// If an operation does not take a tensor's type.
     pub fn record(&self, format: KvFormat) -> Result<Recording, ModelError> {
-        Ok(record::record(self, format)?)
+        record::record(self, format)
     }
 
-    /// The operation that projects the assistant's hidden state to the target's width, `[L, hidden]`.
-    pub const NEXT: &'static str = "post_projection";
+    /// Number of the recording's output that is the hidden state to go on with, `[L, hidden]` of the target's width.
+    pub const NEXT: usize = 0;
 
-    /// The operation that chooses groups of tokens, where only some get logits; its indices are `[L, top_k]`.
-    pub const CHOICE: &'static str = "centroids.choose";
+    /// Number of the recording's output that is the scores of groups of tokens, `[L, groups]`, where only some get logits.
+    pub const SCORES: usize = 1;
 
     /// The bytes of a recording's weights, in the order in which a backend wants them.
     ///
@@ -127,16 +129,16 @@ impl Assistant {
         recording.weights.iter().map(bytes).collect()
     }
 
-    /// Tokens that can get logits, or how many: `None` where all do.
-    pub fn centroids(&self) -> Option<hf2q_arch::Centroids> {
-        self.drafter.config().assistant.and_then(|a| a.centroids)
+    /// How many groups of tokens there are, where only some get logits.
+    pub fn groups(&self) -> Option<usize> {
+        self.ordered.as_ref().map(|ordered| ordered.weight.experts)
     }
 
-    /// The token of a column of the logits, where `chosen` are the groups of the row.
-    pub fn token(&self, chosen: &[i32], column: usize) -> Option<u32> {
+    /// Logits of all tokens, of a row's `logits` and the `scores` of groups; tokens of other groups are impossible.
+    pub fn of_all_tokens<'a>(&self, scores: &[f32], logits: &'a [f32]) -> Cow<'a, [f32]> {
         match &self.ordered {
-            None => u32::try_from(column).ok(),
-            Some(ordered) => ordered.token(chosen, column),
+            Some(ordered) => Cow::Owned(ordered.spread(scores, logits)),
+            None => Cow::Borrowed(logits),
         }
     }
 

@@ -1,15 +1,20 @@
 //! The assistant as operations.
 
-use hf2q_plan::{KvFormat, Norm, PlanError, Recording, Renormalize, View};
+use hf2q_plan::{KvFormat, Norm, Recording, Renormalize, View};
 
 use super::Assistant;
 use super::head::{self, ORDERED, Ordered};
 use crate::builder::Builder;
+use crate::error::ModelError;
 use crate::gemma4;
 use crate::options::RecordOptions;
 
+/// The operations that give what is read beside logits.
+const NEXT: &str = "post_projection";
+const SCORES: &str = "centroids.scores";
+
 /// Keys and values of all rows are stored as they are given; all else is computed of the rows that want logits.
-pub(super) fn record(assistant: &Assistant, format: KvFormat) -> Result<Recording, PlanError> {
+pub(super) fn record(assistant: &Assistant, format: KvFormat) -> Result<Recording, ModelError> {
     let options = RecordOptions { recent: None, ..RecordOptions::uniform(format) };
     let mut b = Builder::new(&assistant.drafter, options);
     let state = b.r.input("state", 2 * assistant.target.hidden);
@@ -31,7 +36,7 @@ pub(super) fn record(assistant: &Assistant, format: KvFormat) -> Result<Recordin
     let weight = Some(b.model_weight("output_norm.weight"));
     let x = b.r.rms_norm("output_norm", x, Norm { weight, eps: b.config.norm_eps });
     let matrix = b.model_weight("nextn.post_projection.weight");
-    b.r.mat_mul(Assistant::NEXT, x, matrix);
+    b.r.mat_mul(NEXT, x, matrix);
     let logits = match &assistant.ordered {
         Some(ordered) => of_groups(&mut b, x, ordered),
         None => {
@@ -39,7 +44,11 @@ pub(super) fn record(assistant: &Assistant, format: KvFormat) -> Result<Recordin
             b.r.mat_mul("output", x, matrix)
         }
     };
-    b.r.finish(logits)
+    let mut recording = b.r.finish(logits)?;
+    let scores = assistant.ordered.as_ref().map(|_| SCORES);
+    let outputs: Vec<&str> = std::iter::once(NEXT).chain(scores).collect();
+    recording.keep(&outputs).expect("both are recorded above");
+    Ok(recording)
 }
 
 /// Logits of the tokens of the best groups, group after group.
