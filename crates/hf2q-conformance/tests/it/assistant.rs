@@ -1,6 +1,6 @@
 //! Gemma 4's assistants against what the transformers library drafted with them.
 
-use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,31 +12,15 @@ use hf2q_engine::{
 };
 use hf2q_model::assistant::Assistant;
 use hf2q_model::{Model, RecordOptions};
-use hf2q_plan::{Backend, KvFormat, NamedOp, Observer, Passes, Plan, Tensors};
+use hf2q_plan::{Backend, KvFormat, Passes, Plan};
 use hf2q_reference::ReferenceBackend;
 use safetensors::SafeTensors;
 use serde_json::Value;
 
 use crate::goldens::{converted, root};
+use crate::support::Random;
 
 const STEPS: usize = 6;
-
-/// What the tapped operations of a step gave.
-struct Watch<'a> {
-    taps: &'a [String],
-    found: HashMap<String, Vec<f32>>,
-}
-
-impl Observer for Watch<'_> {
-    fn wants(&mut self, op: &NamedOp) -> bool {
-        self.taps.contains(&op.name)
-    }
-
-    fn after(&mut self, op: &NamedOp, tensors: &dyn Tensors) {
-        let values = tensors.values(op.op.access().writes[0]).unwrap();
-        self.found.insert(op.name.clone(), values);
-    }
-}
 
 /// A target and its drafter.
 struct Pair {
@@ -44,9 +28,9 @@ struct Pair {
     drafter: AssistantDrafter,
 }
 
-fn options(rows: usize) -> EngineOptions {
+fn engine_options(sequences: usize, rows: usize) -> EngineOptions {
     let cache = CacheOptions::default();
-    EngineOptions { context: 256, sequences: 4, rows, logit_rows: rows, cache }
+    EngineOptions { context: 256, sequences, rows, logit_rows: rows, cache }
 }
 
 fn parts(name: &str) -> (Model, Model) {
@@ -63,30 +47,67 @@ fn golden(folder: &Path) -> Value {
 impl Pair {
     fn open(name: &str, backend: &dyn Backend, passes: Passes) -> Self {
         let (drafter, model) = parts(name);
-        let recording = RecordOptions { all_rows: true, ..RecordOptions::uniform(KvFormat::F32) };
-        let recording = model.record(&recording).unwrap();
+        let options = RecordOptions { all_rows: true, ..RecordOptions::uniform(KvFormat::F32) };
+        let mut recording = model.record(&options).unwrap();
         let assistant = Assistant::new(drafter, &model).unwrap();
-        let how = (KvFormat::F32, options(32));
+        let how = (KvFormat::F32, engine_options(16, 32));
         let drafter = AssistantDrafter::open(assistant, &recording, backend, how).unwrap();
+        recording.keep(drafter.taps()).unwrap();
         let weights = model.weights_for(&recording);
         let plan = Arc::new(Plan::compile(recording, passes));
-        let target = Engine::open(backend, plan, weights, options(128)).unwrap();
+        let target = Engine::open(backend, plan, weights, engine_options(1, 128)).unwrap();
         Self { target, drafter }
     }
 
-    /// Computes all tokens but the last in steps of `chunk`, and shows them to the drafter.
-    fn follow(&mut self, job: JobId, ids: &[u32], chunk: usize) {
+    /// What the taps give for tokens that are computed in steps of `chunk`: `[tokens, width]` of each.
+    fn features(&mut self, tokens: &[u32], chunk: usize) -> Vec<Vec<f32>> {
         let sequence = self.target.add_sequence().unwrap();
-        let taps = self.drafter.taps().to_vec();
-        for (i, tokens) in ids[..ids.len() - 1].chunks(chunk).enumerate() {
-            let mut watch = Watch { taps: &taps, found: HashMap::new() };
-            let work = Work::new(sequence, tokens, LogitRows::Last);
-            self.target.step(&[work], Some(&mut watch)).unwrap();
-            let features: Vec<Vec<f32>> = taps.iter().map(|tap| watch.found[tap].clone()).collect();
-            let seen = Seen { job, from: i * chunk, tokens, features: &features };
-            self.drafter.seen(&[seen]).unwrap();
+        let mut all = vec![Vec::new(); self.drafter.taps().len()];
+        for tokens in tokens.chunks(chunk) {
+            self.target.step(&[Work::new(sequence, tokens, LogitRows::Last)], None).unwrap();
+            for (i, all) in all.iter_mut().enumerate() {
+                all.extend(self.target.output(i).unwrap());
+            }
         }
         self.target.remove_sequence(sequence).unwrap();
+        all
+    }
+}
+
+/// What a drafter is to see: tokens of some positions, with what the taps gave for all.
+struct Shown {
+    job: JobId,
+    first: usize,
+    tokens: Vec<u32>,
+    features: Vec<Vec<f32>>,
+}
+
+impl Shown {
+    fn new(pair: &mut Pair, job: u64, case: &Value, chunk: usize) -> Self {
+        let mut tokens = ids(case, "ids");
+        tokens.pop();
+        let first = usize::try_from(case["first"].as_u64().unwrap()).unwrap();
+        let features = pair.features(&tokens, chunk);
+        Self { job: JobId(job), first, tokens, features }
+    }
+
+    /// The rows of positions in `range`.
+    fn rows(&self, range: Range<usize>) -> Vec<Vec<f32>> {
+        let cut = |values: &Vec<f32>| {
+            let width = values.len() / self.tokens.len();
+            values[range.start * width..range.end * width].to_vec()
+        };
+        self.features.iter().map(cut).collect()
+    }
+
+    /// Shows all of it, so many rows at a time.
+    fn show(&self, drafter: &mut AssistantDrafter, chunk: usize) {
+        for from in (self.first..self.tokens.len()).step_by(chunk) {
+            let range = from..(from + chunk).min(self.tokens.len());
+            let features = self.rows(range.clone());
+            let tokens = &self.tokens[range];
+            drafter.seen(&[Seen { job: self.job, from, tokens, features: &features }]).unwrap();
+        }
     }
 }
 
@@ -118,7 +139,7 @@ fn drafts_are_those_of_transformers(backend: &dyn Backend, passes: Passes, chunk
         assert!(cases.len() >= 10);
         for (job, case) in (0..).zip(cases) {
             let history = ids(case, "ids");
-            pair.follow(JobId(job), &history, chunk);
+            Shown::new(&mut pair, job, case, chunk).show(&mut pair.drafter, chunk);
             let mut logits = Vec::new();
             let requests = [request(job, &history, &sampler)];
             let show = &mut |_, row: &[f32]| logits.extend_from_slice(row);
@@ -130,6 +151,8 @@ fn drafts_are_those_of_transformers(backend: &dyn Backend, passes: Passes, chunk
             let (expected, _) = expected.data().as_chunks::<4>();
             let expected: Vec<f32> = expected.iter().map(|&b| f32::from_le_bytes(b)).collect();
             assert_eq!(logits.len(), expected.len(), "{what}");
+            let possible = logits.iter().filter(|x| x.is_finite()).count();
+            assert_eq!(possible, STEPS * if name == "ordered" { 5 * 16 } else { 384 }, "{what}");
             let off = distance(&logits, &expected);
             assert!(off < 2e-4, "{what}: logits are off by {off}");
             // What was drafted has left nothing: the same again.
@@ -149,4 +172,88 @@ fn the_cpu_drafts_what_transformers_does() {
     let backend = CpuBackend::new(CpuOptions { threads: 2, isa: None }).unwrap();
     drafts_are_those_of_transformers(&backend, Passes::ALL, 128);
     drafts_are_those_of_transformers(&backend, Passes::ALL, 7);
+}
+
+/// Jobs that come and go at different times, are seen in pieces, and draft together.
+#[test]
+fn jobs_beside_each_other_draft_as_if_they_were_alone() {
+    let backend = CpuBackend::new(CpuOptions { threads: 2, isa: None }).unwrap();
+    let sampler = Sampler::new(Sampling::default()).unwrap();
+    for name in ["dense", "unified", "ordered"] {
+        let mut pair = Pair::open(name, &backend, Passes::ALL);
+        let golden = golden(&root().join("fixtures/assistant").join(name));
+        let cases = golden["cases"].as_array().unwrap();
+        let shown: Vec<Shown> =
+            (0..).zip(cases).map(|(job, case)| Shown::new(&mut pair, job, case, 128)).collect();
+        let mut random = Random::new(name, 1);
+        let mut at: Vec<usize> = shown.iter().map(|s| s.first).collect();
+        while at.iter().zip(&shown).any(|(&at, s)| at < s.tokens.len()) {
+            let mut parts = Vec::new();
+            for (at, s) in at.iter_mut().zip(&shown) {
+                let from = *at;
+                *at = (from + random.below(20)).min(s.tokens.len());
+                parts.push((s, from, s.rows(from..*at)));
+            }
+            let seen = |(s, from, features): &(&Shown, usize, Vec<Vec<f32>>)| {
+                let rows = features[0].len() * s.tokens.len() / s.features[0].len();
+                (s.job, *from, s.tokens[*from..from + rows].to_vec())
+            };
+            let seen: Vec<(JobId, usize, Vec<u32>)> = parts.iter().map(seen).collect();
+            let seen: Vec<Seen<'_>> = seen
+                .iter()
+                .zip(&parts)
+                .map(|((job, from, tokens), part)| Seen { job: *job, from: *from, tokens, features: &part.2 })
+                .collect();
+            pair.drafter.seen(&seen).unwrap();
+            // A job may lose what it has, and begin again.
+            if random.chance(20) {
+                let lost = random.below(shown.len());
+                pair.drafter.forget(JobId(lost as u64));
+                at[lost] = shown[lost].first;
+            }
+        }
+        let histories: Vec<Vec<u32>> = cases.iter().map(|case| ids(case, "ids")).collect();
+        let requests: Vec<DraftRequest<'_>> =
+            (0..).zip(&histories).map(|(job, history)| request(job, history, &sampler)).collect();
+        let drafts = pair.drafter.draft(&requests).unwrap();
+        for (case, draft) in cases.iter().zip(drafts) {
+            assert_eq!(draft.tokens, ids(case, "tokens"), "{name}, {}", case["name"]);
+        }
+        // Nothing is drafted behind a token that was not seen, nor more than is wanted.
+        let mut early = requests[0];
+        early.history = &histories[0][..1];
+        let short = DraftRequest { depth: 2, ..requests[1] };
+        let unknown = DraftRequest { job: JobId(99), ..requests[1] };
+        let drafts = pair.drafter.draft(&[early, short, unknown]).unwrap();
+        assert_eq!(drafts.iter().map(hf2q_engine::DraftTree::len).collect::<Vec<_>>(), [0, 2, 0]);
+    }
+}
+
+/// Equal keys make equal draws.
+#[test]
+fn drafts_are_drawn_by_the_key_of_the_job() {
+    let backend = CpuBackend::new(CpuOptions { threads: 1, isa: None }).unwrap();
+    let sampling = Sampling { temperature: 1.5, seed: 7, ..Sampling::default() };
+    let sampler = Sampler::new(sampling).unwrap();
+    let mut pair = Pair::open("ordered", &backend, Passes::ALL);
+    let golden = golden(&root().join("fixtures/assistant/ordered"));
+    let case = &golden["cases"][2];
+    let history = ids(case, "ids");
+    Shown::new(&mut pair, 0, case, 128).show(&mut pair.drafter, 128);
+    let mut drafts = Vec::new();
+    for draws in 0..8 {
+        let request = DraftRequest { draws, ..request(0, &history, &sampler) };
+        let mut rows: Vec<Vec<f32>> = Vec::new();
+        let draft =
+            pair.drafter.draft_shown(&[request], &mut |_, row| rows.push(row.to_vec())).unwrap().remove(0);
+        let mut so_far = history.clone();
+        for row in &rows {
+            so_far.push(sampler.sample_allowed(row, &so_far, draws, None).unwrap().token);
+        }
+        assert_eq!(draft.tokens, so_far[history.len()..]);
+        drafts.push(draft.tokens);
+    }
+    drafts.sort();
+    drafts.dedup();
+    assert!(drafts.len() > 4, "{drafts:?}");
 }
