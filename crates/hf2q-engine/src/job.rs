@@ -121,6 +121,10 @@ pub struct Usage {
     pub answer_tokens: usize,
     /// Tokens that were computed again because the job was preempted; they count nowhere else.
     pub recomputed_tokens: usize,
+    /// Tokens that a drafter guessed, and those of them that were drawn; [`Usage::answer_tokens`] counts the latter as well.
+    pub drafted_tokens: usize,
+    /// See [`Usage::drafted_tokens`].
+    pub accepted_tokens: usize,
     /// Logits that were NaN or infinite; they are never drawn.
     pub non_finite: usize,
 }

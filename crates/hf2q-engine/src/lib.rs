@@ -23,7 +23,8 @@ mod service;
 mod stats;
 
 pub use constraint::{Constraint, ConstraintError, TokenSet};
-pub use draft::{DraftRequest, DraftTree, Drafter, Seen};
+pub use draft::control::DraftDepth;
+pub use draft::{DraftRequest, DraftTree, Drafter, Ngram, Seen};
 pub use engine::{Engine, LogitRows, SequenceId, Work};
 pub use error::EngineError;
 pub use generate::{Finish, Generation, Request};
@@ -32,6 +33,8 @@ pub use logprobs::Logprobs;
 pub use needs::{GroupNeeds, Needs};
 pub use options::{Budget, CacheOptions, EngineOptions, WindowPolicy};
 pub use sample::{SampleError, Sampler, Sampling};
-pub use scheduler::{Histogram, JobId, JobLimits, Rejected, Scheduler, SchedulerOptions, SchedulerStats};
+pub use scheduler::{
+    DraftStats, Drafting, Histogram, JobId, JobLimits, Rejected, Scheduler, SchedulerOptions, SchedulerStats,
+};
 pub use service::{Service, Ticket};
 pub use stats::{CacheStats, GroupStats};

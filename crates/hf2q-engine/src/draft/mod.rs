@@ -6,11 +6,15 @@
 
 mod assistant;
 
+pub(crate) mod control;
+mod ngram;
+
 use crate::error::EngineError;
 use crate::sample::Sampler;
 use crate::scheduler::JobId;
 
 pub use assistant::AssistantDrafter;
+pub use ngram::Ngram;
 
 /// Tokens that may follow a sequence. Several nodes may continue the same one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,6 +57,36 @@ impl DraftTree {
     /// The node with this token that continues `parent`.
     pub fn child(&self, parent: Option<usize>, token: u32) -> Option<usize> {
         (0..self.len()).find(|&i| self.parents[i] == parent && self.tokens[i] == token)
+    }
+
+    /// Whether there is a parent for every token, and each comes before its children.
+    pub(crate) fn is_tree(&self) -> bool {
+        let earlier = |(i, parent): (usize, &Option<usize>)| parent.is_none_or(|p| p < i);
+        self.parents.len() == self.tokens.len() && self.parents.iter().enumerate().all(earlier)
+    }
+
+    /// Those nodes that are wanted, and what they continue is.
+    pub(crate) fn keep(&self, wanted: impl Fn(usize) -> bool) -> Self {
+        let mut kept = Self::new();
+        let mut numbers: Vec<Option<usize>> = Vec::with_capacity(self.len());
+        for i in 0..self.len() {
+            let above = self.parents[i].map(|p| numbers[p]);
+            let number = match above {
+                Some(None) => None,
+                _ if !wanted(i) => None,
+                above => Some(kept.push(self.tokens[i], above.flatten())),
+            };
+            numbers.push(number);
+        }
+        kept
+    }
+
+    /// The first `room` nodes, as far as they are on the first `depth` levels, are tokens of the vocabulary and are there once.
+    pub(crate) fn within(&self, depth: usize, room: usize, vocabulary: usize) -> Self {
+        let depths = self.depths();
+        let known = |i: usize| (self.tokens[i] as usize) < vocabulary;
+        let first = |i: usize| self.child(self.parents[i], self.tokens[i]) == Some(i);
+        self.keep(|i| i < room && depths[i] <= depth && known(i) && first(i))
     }
 
     /// Level of each node: 1 for those that continue the history.
@@ -105,7 +139,8 @@ pub trait Drafter: Send {
     fn name(&self) -> &str;
 
     /// Names of the target's operations whose output rows it wants to [see](Drafter::seen). The target must be recorded so that
-    /// it computes them of all rows.
+    /// it computes them of all rows and [keeps](hf2q_plan::Recording::keep) them, in this order; [`crate::Engine::output`]
+    /// reads them then.
     fn taps(&self) -> &[String] {
         &[]
     }

@@ -24,13 +24,13 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// Without nodes, for a sequence that will end before position `from`.
-    pub(super) fn new(from: usize, groups: usize) -> Self {
+    pub(crate) fn new(from: usize, groups: usize) -> Self {
         let nodes = DraftTree::new();
         Self { nodes, depths: Vec::new(), from, apart: Vec::new(), spare: vec![Vec::new(); groups] }
     }
 
     /// Takes the nodes of `all` that it lacks; they are in its order.
-    pub(super) fn grow(&mut self, all: &DraftTree) {
+    pub(crate) fn grow(&mut self, all: &DraftTree) {
         let mut apart = self.apart.iter().flatten().count();
         for i in self.nodes.len()..all.len() {
             let parent = all.parents[i];

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::JobId;
 use crate::constraint::ConstraintError;
+use crate::draft::DraftRequest;
+use crate::draft::control::JobControl;
 use crate::engine::LogitRows;
 use crate::error::EngineError;
 use crate::generate::Finish;
@@ -23,6 +25,8 @@ pub(super) struct Active {
     prompt: usize,
     work: Work,
     sink: Sink,
+    /// What is known of its drafts.
+    pub(super) control: JobControl,
     /// Tokens that may still be drawn.
     left: usize,
     /// Positions that were computed at some time.
@@ -82,6 +86,7 @@ impl Active {
             prompt,
             work,
             sink,
+            control: JobControl::new(),
             left,
             reached: 0,
             usage,
@@ -115,6 +120,29 @@ impl Active {
         matches!(self.work, Work::Embed { .. })
     }
 
+    /// Whether it draws tokens.
+    pub(super) fn draws(&self) -> bool {
+        matches!(self.work, Work::Answer { .. })
+    }
+
+    /// How many tokens may be drawn behind the next one.
+    pub(super) fn draft_levels(&self) -> usize {
+        if self.draws() { self.left.saturating_sub(1) } else { 0 }
+    }
+
+    /// What a drafter is asked for.
+    pub(super) fn draft_request(&self, depth: usize, room: usize) -> Option<DraftRequest<'_>> {
+        let Work::Answer { answer, .. } = &self.work else { return None };
+        let (history, sampler, draws) = (&self.history[..], &answer.sampler, answer.draws);
+        Some(DraftRequest { job: self.id, history, sampler, draws, room, depth })
+    }
+
+    /// A draft of so many tokens was computed, of which some were drawn.
+    pub(super) fn count_draft(&mut self, drafted: usize, accepted: usize) {
+        self.usage.drafted_tokens += drafted;
+        self.usage.accepted_tokens += accepted;
+    }
+
     /// Which logits a step with the rows up to `to` needs.
     pub(super) fn logits(&self, to: usize) -> LogitRows {
         if self.wants_all() {
@@ -143,6 +171,14 @@ impl Active {
     pub(super) fn advance(&mut self, computed: &Computed<'_>) -> Result<Option<Finish>, EngineError> {
         let advanced = catch_unwind(AssertUnwindSafe(|| self.take(computed)));
         advanced.unwrap_or_else(|panic| Err(EngineError::panicked(&*panic)))
+    }
+
+    /// The last drawn token was guessed and is computed already: takes its logits as [`Active::advance`] would.
+    pub(super) fn advance_drafted(&mut self, logits: &[f32]) -> Result<Option<Finish>, EngineError> {
+        let to = self.history.len();
+        self.reached = self.reached.max(to);
+        let drawn = catch_unwind(AssertUnwindSafe(|| self.draw(logits)));
+        drawn.unwrap_or_else(|panic| Err(EngineError::panicked(&*panic)))
     }
 
     fn take(&mut self, computed: &Computed<'_>) -> Result<Option<Finish>, EngineError> {

@@ -7,6 +7,7 @@
 
 mod active;
 mod admit;
+mod drafts;
 mod hidden;
 mod options;
 mod plan;
@@ -17,15 +18,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::draft::DraftTree;
 use crate::engine::{Engine, SequenceId, Work};
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::job::{Job, Sink};
 use crate::options::EngineOptions;
 use active::{Active, Computed};
+use drafts::{Drafts, Kept};
 use hidden::Hidden;
 use plan::Share;
 
+pub use drafts::{DraftStats, Drafting};
 pub use options::{JobLimits, Rejected, SchedulerOptions};
 pub use stats::{Histogram, SchedulerStats};
 
@@ -59,6 +63,7 @@ pub struct Scheduler {
     running: Vec<Running>,
     next: u64,
     counts: SchedulerStats,
+    drafts: Option<Drafts>,
     /// Running mean of the seconds for which jobs run.
     job_seconds: f64,
 }
@@ -72,7 +77,13 @@ impl Scheduler {
         let limits = JobLimits::new(&engine, options)?;
         let (queue, running) = (VecDeque::new(), Vec::new());
         let counts = SchedulerStats::new();
-        Ok(Self { engine, options, limits, queue, running, next: 0, counts, job_seconds: 1.0 })
+        Ok(Self { engine, options, limits, queue, running, next: 0, counts, drafts: None, job_seconds: 1.0 })
+    }
+
+    /// Computes drafts along with answers, where a step has room for them. What jobs get does not depend on that, only when.
+    #[must_use]
+    pub fn with_drafts(self, drafting: Drafting) -> Self {
+        Self { drafts: Some(Drafts::new(drafting)), ..self }
     }
 
     /// What the engine was opened with.
@@ -144,12 +155,19 @@ impl Scheduler {
         if shares.is_empty() {
             return;
         }
+        let trees = self.draft(shares);
+        let answers = shares.iter().all(|s| s.rows == 1 && self.running[s.at].left() == 1);
         let began = Instant::now();
-        self.run(shares);
+        self.run(shares, &trees);
+        let took = began.elapsed();
         let rows: usize = shares.iter().map(|s| s.rows).sum();
+        let drafted: usize = trees.iter().map(DraftTree::len).sum();
+        if let Some(drafts) = self.drafts.as_mut().filter(|_| answers) {
+            drafts.timed(rows, drafted, took);
+        }
         self.counts.steps += 1;
-        self.counts.step_rows.record(rows as f64);
-        self.counts.step_seconds.record(began.elapsed().as_secs_f64());
+        self.counts.step_rows.record((rows + drafted) as f64);
+        self.counts.step_seconds.record(took.as_secs_f64());
     }
 
     /// Counts since it was made, and the jobs and pages of now.
@@ -158,6 +176,7 @@ impl Scheduler {
             waiting: self.queue.len(),
             running: self.running.len(),
             prompts: self.running.iter().filter(|r| r.held < r.job.prompt().len()).count(),
+            drafts: self.drafts.as_ref().map(Drafts::stats).unwrap_or_default(),
             cache: self.engine.cache_stats(),
             ..self.counts.clone()
         }
@@ -181,47 +200,71 @@ impl Scheduler {
         let running = std::mem::take(&mut self.running);
         self.counts.failed += running.len() as u64;
         self.engine.reset();
+        if let Some(drafts) = &mut self.drafts {
+            running.iter().for_each(|r| drafts.forget(r.job.id));
+        }
         running.into_iter().for_each(|r| r.job.fail(Arc::clone(&error)));
     }
 
-    fn run(&mut self, shares: &[Share]) {
+    fn run(&mut self, shares: &[Share], trees: &[DraftTree]) {
         let mut hidden = Hidden::default();
         let running = &self.running;
         let embeds = shares.iter().any(|s| running[s.at].job.embeds());
-        let work: Vec<Work<'_>> = shares.iter().map(|s| s.work(&running[s.at])).collect();
+        let work: Vec<Work<'_>> =
+            shares.iter().zip(trees).map(|(s, tree)| s.work(&running[s.at]).with_tree(tree)).collect();
         let wanted: Vec<usize> = work.iter().map(|w| w.logits.count(w.tokens.len())).collect();
         let observer = embeds.then_some(&mut hidden as &mut dyn hf2q_plan::Observer);
-        let vocabulary = self.limits.vocabulary;
         let logits = match self.engine.step(&work, observer) {
             Ok(logits) => logits,
             Err(error) => return self.fail(shares, error),
         };
-        let width = hidden.values.len().checked_div(wanted.iter().sum()).unwrap_or(0);
-        let mut ends = Vec::new();
-        let mut row = 0;
-        for (share, wanted) in shares.iter().zip(wanted) {
-            let rows = row..row + wanted;
-            row = rows.end;
+        let rows = wanted.iter().sum::<usize>() + trees.iter().map(DraftTree::len).sum::<usize>();
+        let vocabulary = self.limits.vocabulary;
+        let mut results = Results { logits, hidden: &hidden.values, rows, at: 0, vocabulary };
+        let mut walks = Vec::new();
+        for ((share, wanted), tree) in shares.iter().zip(wanted).zip(trees) {
             let r = &mut self.running[share.at];
-            let computed = Computed {
-                from: r.held,
-                count: share.rows,
-                logits: &logits[rows.start * vocabulary..rows.end * vocabulary],
-                hidden: &hidden.values[rows.start * width..rows.end * width],
-                vocabulary,
-            };
             let before = r.job.answer_tokens();
-            if let Some(end) = r.job.advance(&computed).transpose() {
-                ends.push((r.job.id, end));
-            }
+            walks.push(walk(r, (share.rows, wanted), tree, &mut results));
             self.counts.answer_tokens += (r.job.answer_tokens() - before) as u64;
         }
-        shares.iter().for_each(|share| self.settle(share));
-        for (id, end) in ends {
-            if let Some(at) = self.running.iter().position(|r| r.job.id == id) {
-                self.end(at, end);
+        let features = self.features();
+        self.keep(shares, trees, &mut walks, features);
+        for (share, walk) in shares.iter().zip(walks).rev() {
+            if let Some(end) = walk.end.transpose() {
+                self.end(share.at, end);
             }
         }
+    }
+
+    /// What the drafter wants to see of the rows of the last step.
+    fn features(&self) -> Result<Vec<Vec<f32>>, EngineError> {
+        (0..self.drafts.as_ref().map_or(0, Drafts::taps)).map(|i| self.engine.output(i)).collect()
+    }
+
+    /// What was computed and stays becomes part of the sequences.
+    fn keep(
+        &mut self,
+        shares: &[Share],
+        trees: &[DraftTree],
+        walks: &mut [Walk],
+        features: Result<Vec<Vec<f32>>, EngineError>,
+    ) {
+        let mut kept = Vec::new();
+        for ((share, tree), walk) in shares.iter().zip(trees).zip(walks) {
+            let from = self.running[share.at].held;
+            self.settle(share);
+            if !tree.is_empty() {
+                match self.engine.accept(self.running[share.at].sequence, &walk.path) {
+                    Ok(()) => self.running[share.at].held += walk.path.len(),
+                    Err(error) => walk.end = Err(error),
+                }
+                self.learn(share.at, tree, walk.path.len());
+            }
+            let rows = (0..share.rows).chain(walk.path.iter().map(|n| share.rows + n)).collect();
+            kept.push(Kept { at: share.at, from, step_rows: share.rows + tree.len(), rows });
+        }
+        self.show(&kept, features);
     }
 
     /// Counts the rows that a job has got, and keeps the end of its prompt for others.
@@ -291,6 +334,62 @@ impl Scheduler {
     fn remove(&mut self, at: usize) -> Active {
         let Running { job, sequence, .. } = self.running.remove(at);
         let _ = self.engine.remove_sequence(sequence);
+        if let Some(drafts) = &mut self.drafts {
+            drafts.forget(job.id);
+        }
         job
     }
+}
+
+/// What a step has computed, job after job.
+struct Results<'a> {
+    /// `[rows, vocabulary]`.
+    logits: &'a [f32],
+    /// `[rows, width]`, or nothing.
+    hidden: &'a [f32],
+    rows: usize,
+    /// The next job's first row.
+    at: usize,
+    vocabulary: usize,
+}
+
+impl<'a> Results<'a> {
+    /// The next `rows` rows: logits and hidden states.
+    fn take(&mut self, rows: usize) -> (&'a [f32], &'a [f32]) {
+        let range = self.at..self.at + rows;
+        self.at = range.end;
+        let part = |values: &'a [f32]| {
+            let width = values.len().checked_div(self.rows).unwrap_or(0);
+            &values[range.start * width..range.end * width]
+        };
+        (part(self.logits), part(self.hidden))
+    }
+}
+
+/// What became of one job's rows.
+struct Walk {
+    /// Nodes of the draft that were drawn, each of which continues the one before.
+    path: Vec<usize>,
+    end: Result<Option<Finish>, EngineError>,
+}
+
+/// Draws from the logits of a job's last row, and goes on from node to node of its draft as long as they are what is drawn.
+fn walk(
+    r: &mut Running,
+    (rows, wanted): (usize, usize),
+    tree: &DraftTree,
+    results: &mut Results<'_>,
+) -> Walk {
+    let (logits, hidden) = results.take(wanted);
+    let (drafted, _) = results.take(tree.len());
+    let vocabulary = results.vocabulary;
+    let mut end = r.job.advance(&Computed { from: r.held, count: rows, logits, hidden, vocabulary });
+    let mut path: Vec<usize> = Vec::new();
+    while matches!(end, Ok(None)) {
+        let last = r.job.history.last().copied().unwrap_or_default();
+        let Some(node) = tree.child(path.last().copied(), last) else { break };
+        path.push(node);
+        end = r.job.advance_drafted(&drafted[node * vocabulary..][..vocabulary]);
+    }
+    Walk { path, end }
 }

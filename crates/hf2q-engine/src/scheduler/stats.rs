@@ -1,5 +1,6 @@
 //! What a scheduler has done, for those who watch it.
 
+use super::drafts::DraftStats;
 use crate::stats::CacheStats;
 
 /// Counts since a scheduler was made, and the jobs and pages of now.
@@ -39,6 +40,8 @@ pub struct SchedulerStats {
     pub step_rows: Histogram,
     /// Seconds of steps, draws included.
     pub step_seconds: Histogram,
+    /// Drafts.
+    pub drafts: DraftStats,
     /// Pages.
     pub cache: CacheStats,
 }

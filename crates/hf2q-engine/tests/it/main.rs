@@ -1,6 +1,8 @@
 //! The engine on toy models, through its public interface.
 
 #[cfg(test)]
+mod drafted;
+#[cfg(test)]
 mod embeddings;
 #[cfg(test)]
 mod failures;

@@ -16,24 +16,24 @@ use proptest::prelude::*;
 
 use crate::support::{Log, SIZES, Watched, engine, engine_on, tokens, windowed};
 
-const OPTIONS: SchedulerOptions = SchedulerOptions { queue: 100, busy_rows: 16 };
+pub(crate) const OPTIONS: SchedulerOptions = SchedulerOptions { queue: 100, busy_rows: 16 };
 
 /// What a random job wants.
 #[derive(Clone, Debug)]
-struct Plan {
-    prompt: Vec<u32>,
-    kind: Kind,
-    max_tokens: usize,
+pub(crate) struct Plan {
+    pub(crate) prompt: Vec<u32>,
+    pub(crate) kind: Kind,
+    pub(crate) max_tokens: usize,
     /// Before which step it comes.
-    comes: usize,
+    pub(crate) comes: usize,
     /// Before which step it is cancelled.
-    cancelled: Option<usize>,
+    pub(crate) cancelled: Option<usize>,
     /// After how many tokens its sink has enough.
-    enough: Option<usize>,
+    pub(crate) enough: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+pub(crate) enum Kind {
     Greedy,
     Warm { seed: u64, draws: u64 },
     Constrained,
@@ -42,7 +42,7 @@ enum Kind {
 }
 
 impl Plan {
-    fn job(&self) -> Job {
+    pub(crate) fn job(&self) -> Job {
         let warm = |seed| Sampling { temperature: 30.0, seed, ..Sampling::default() };
         let answer = |sampling| Answer {
             max_tokens: Some(self.max_tokens),
@@ -96,13 +96,13 @@ impl Constraint for Rising {
 
 /// What came out of a job, so that it can be compared: everything but times and cached tokens.
 #[derive(Debug, Default, PartialEq)]
-struct Outcome {
-    tokens: Vec<u32>,
-    bits: Vec<u32>,
-    finish: Option<Finish>,
+pub(crate) struct Outcome {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) bits: Vec<u32>,
+    pub(crate) finish: Option<Finish>,
 }
 
-fn outcome(log: &Log) -> Outcome {
+pub(crate) fn outcome(log: &Log) -> Outcome {
     let mut out = Outcome { finish: log.finish(), ..Outcome::default() };
     for event in log.events() {
         match event {
@@ -119,7 +119,7 @@ fn outcome(log: &Log) -> Outcome {
 }
 
 /// Events come in their order, the last one last; jobs that ran say so first.
-fn check_protocol(log: &Log) {
+pub(crate) fn check_protocol(log: &Log) {
     let events = log.events();
     let last = |e: &Event| matches!(e, Event::Finished { .. } | Event::Failed(_));
     assert_eq!(events.iter().filter(|e| last(e)).count(), 1, "{events:?}");

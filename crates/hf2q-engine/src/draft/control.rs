@@ -1,0 +1,331 @@
+//! How far to draft: as far as it makes answers come faster.
+//!
+//! Of each job it is known how often drafted tokens were the drawn ones, level by level, and of the backend how long steps take
+//! by how many rows they have. From both follows how many tokens a second each depth would give; the best is taken. Where
+//! drafts do not pay there are none, but for a short one now and then, ever more rarely. What is decided here changes when tokens
+//! come, never which.
+
+use std::time::Duration;
+
+/// The deepest level of drafts whose depth is chosen.
+pub(crate) const MOST_DEPTH: usize = 16;
+
+/// How many levels drafts have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DraftDepth {
+    /// As many as pay, by what is measured.
+    #[default]
+    Auto,
+    /// Always as many as this, where there is room.
+    Fixed(usize),
+}
+
+/// Of what is counted here, the past counts less with each draft.
+const KEPT: f32 = 0.85;
+/// How many drafts the drafter's average over all jobs counts for in a job that is new.
+const PRIOR: f32 = 2.0;
+/// What an average keeps with each value.
+const SMOOTH: f64 = 0.9;
+/// Steps without drafts after one that did not pay, at first and at most.
+const PAUSE: (u32, u32) = (8, 256);
+/// Levels of a draft after a pause.
+const PROBE: usize = 2;
+/// Timed steps after which what they said is not believed any more.
+const OLD: u64 = 300;
+/// By how much drafts must be expected to pay.
+const MARGIN: f64 = 1.02;
+/// What a further row is thought to cost, as a part of a step, before it is measured.
+const ROW: f64 = 0.1;
+
+/// How often each level was right where the level above it was.
+#[derive(Clone, Debug)]
+struct Levels {
+    right: [f32; MOST_DEPTH],
+    tried: [f32; MOST_DEPTH],
+}
+
+impl Levels {
+    fn new() -> Self {
+        Self { right: [0.0; MOST_DEPTH], tried: [0.0; MOST_DEPTH] }
+    }
+
+    /// A draft of `depth` levels, of which `accepted` were right.
+    fn record(&mut self, depth: usize, accepted: usize, kept: f32) {
+        for level in 0..depth.min(accepted + 1).min(MOST_DEPTH) {
+            self.right[level] = self.right[level] * kept + f32::from(level < accepted);
+            self.tried[level] = self.tried[level] * kept + 1.0;
+        }
+    }
+
+    /// The probability that a level is right, where `prior` says what is thought without a trial.
+    fn at(&self, level: usize, prior: f32) -> f32 {
+        (self.right[level] + PRIOR * prior) / (self.tried[level] + PRIOR)
+    }
+}
+
+/// What is known of one job.
+#[derive(Clone, Debug)]
+pub(crate) struct JobControl {
+    levels: Levels,
+    /// Steps for which there are no drafts.
+    pause: u32,
+    /// How long the next pause is.
+    next_pause: u32,
+    /// A pause is over: what is thought of the job is old.
+    probe: bool,
+    /// The drafter has failed.
+    pub(crate) failed: bool,
+}
+
+impl JobControl {
+    pub(crate) fn new() -> Self {
+        Self { levels: Levels::new(), pause: 0, next_pause: PAUSE.0, probe: false, failed: false }
+    }
+}
+
+/// A running mean that is forgotten where nothing was added for long.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    value: Option<f64>,
+    /// When something was added last.
+    at: u64,
+}
+
+impl Mean {
+    fn record(&mut self, value: f64, now: u64) {
+        let known = self.known(now);
+        self.value = Some(known.map_or(value, |mean| mean * SMOOTH + value * (1.0 - SMOOTH)));
+        self.at = now;
+    }
+
+    fn known(&self, now: u64) -> Option<f64> {
+        self.value.filter(|_| now - self.at < OLD)
+    }
+}
+
+/// Seconds of steps by their rows.
+#[derive(Clone, Debug, Default)]
+struct Costs {
+    /// Steps that were timed.
+    now: u64,
+    /// By [`bucket`] of rows without drafts.
+    plain: Vec<Mean>,
+    /// By bucket and by the number of drafted rows less one: how many times as long as without them.
+    drafted: Vec<Vec<Mean>>,
+}
+
+impl Costs {
+    fn record(&mut self, rows: usize, drafted: usize, seconds: f64) {
+        let b = bucket(rows);
+        self.now += 1;
+        if drafted == 0 {
+            grown(&mut self.plain, b).record(seconds, self.now);
+        } else if let Some(plain) = self.plain(rows) {
+            grown(grown(&mut self.drafted, b), drafted - 1).record(seconds / plain, self.now);
+        }
+    }
+
+    fn plain(&self, rows: usize) -> Option<f64> {
+        self.plain.get(bucket(rows)).and_then(|mean| mean.known(self.now))
+    }
+
+    /// How many times as long a step with so many drafted rows takes: in a line between what was measured.
+    fn factor(&self, rows: usize, drafted: usize) -> f64 {
+        let measured = self.drafted.get(bucket(rows)).map_or(&[][..], Vec::as_slice);
+        let known = measured.iter().enumerate().filter_map(|(i, mean)| Some((i + 1, mean.known(self.now)?)));
+        let (mut below, mut above) = ((0, 1.0), None);
+        for point in known {
+            if point.0 <= drafted {
+                below = point;
+            } else {
+                above = above.or(Some(point));
+            }
+        }
+        let further = (drafted - below.0) as f64;
+        let slope = match above {
+            Some((n, factor)) => (factor - below.1) / (n - below.0) as f64,
+            None if below.0 > 0 => (below.1 - 1.0) / below.0 as f64,
+            None => ROW / rows as f64,
+        };
+        below.1 + further * slope.max(0.0)
+    }
+}
+
+fn grown<T: Default + Clone>(list: &mut Vec<T>, at: usize) -> &mut T {
+    if list.len() <= at {
+        list.resize(at + 1, T::default());
+    }
+    &mut list[at]
+}
+
+/// Steps whose rows have equally many binary digits are thought alike.
+fn bucket(rows: usize) -> usize {
+    (usize::BITS - rows.leading_zeros()) as usize
+}
+
+/// Decides how far to draft.
+#[derive(Clone, Debug)]
+pub(crate) struct Control {
+    depth: DraftDepth,
+    /// Of all jobs.
+    levels: Levels,
+    costs: Costs,
+    /// Seconds in which the drafter makes one level for one job.
+    level_seconds: Mean,
+}
+
+impl Control {
+    pub(crate) fn new(depth: DraftDepth) -> Self {
+        Self { depth, levels: Levels::new(), costs: Costs::default(), level_seconds: Mean::default() }
+    }
+
+    /// How many levels to draft for a job, in a step that has `rows` rows without drafts, those of `jobs` jobs that may have
+    /// drafts among them.
+    pub(crate) fn depth(&self, job: &mut JobControl, (rows, jobs): (usize, usize)) -> usize {
+        match self.depth {
+            _ if job.failed => 0,
+            DraftDepth::Fixed(depth) => depth,
+            DraftDepth::Auto if job.pause > 0 => {
+                job.pause -= 1;
+                job.probe = job.pause == 0;
+                0
+            }
+            DraftDepth::Auto if job.probe => PROBE,
+            DraftDepth::Auto => self.best(job, (rows, jobs)),
+        }
+    }
+
+    /// How many nodes a draft of so many levels may have.
+    pub(crate) fn nodes(&self, depth: usize) -> usize {
+        match self.depth {
+            DraftDepth::Auto => depth,
+            DraftDepth::Fixed(_) => 2 * depth,
+        }
+    }
+
+    fn best(&self, job: &mut JobControl, (rows, jobs): (usize, usize)) -> usize {
+        // Drafts are compared with steps that have none.
+        let Some(plain) = self.costs.plain(rows) else { return 0 };
+        let level_seconds = self.level_seconds.value.unwrap_or(0.0);
+        let (mut line, mut tokens) = (1.0, 0.0);
+        let (mut best, mut most) = (0, MARGIN);
+        for level in 0..MOST_DEPTH {
+            line *= f64::from(job.levels.at(level, self.levels.at(level, 0.6)));
+            tokens += line;
+            let depth = level + 1;
+            let drafting = level_seconds * (depth * jobs) as f64 / plain;
+            let time = self.costs.factor(rows, depth * jobs) + drafting;
+            let gain = (1.0 + tokens * jobs as f64 / rows as f64) / time;
+            if gain > most {
+                (best, most) = (depth, gain);
+            }
+        }
+        if best == 0 {
+            job.pause = job.next_pause;
+            job.next_pause = (job.next_pause * 2).min(PAUSE.1);
+        }
+        best
+    }
+
+    /// What became of a draft.
+    pub(crate) fn learn(&mut self, job: &mut JobControl, depth: usize, accepted: usize) {
+        if depth == 0 {
+            return;
+        }
+        job.probe = false;
+        job.levels.record(depth, accepted, KEPT);
+        self.levels.record(depth, accepted, 0.98);
+        if accepted == depth {
+            job.next_pause = PAUSE.0;
+        }
+    }
+
+    /// How long a step took that had nothing but rows of answers and `drafted` drafted ones.
+    pub(crate) fn timed(&mut self, rows: usize, drafted: usize, time: Duration) {
+        self.costs.record(rows, drafted, time.as_secs_f64());
+    }
+
+    /// How long the drafter took for so many levels of all jobs.
+    pub(crate) fn drafted(&mut self, levels: usize, time: Duration) {
+        if levels > 0 {
+            self.level_seconds.record(time.as_secs_f64() / levels as f64, 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A backend on which a drafted row takes `row` of a step, and texts whose drafts are right up to some level.
+    struct World {
+        control: Control,
+        job: JobControl,
+        row: f64,
+    }
+
+    impl World {
+        fn new(row: f64) -> Self {
+            Self { control: Control::new(DraftDepth::Auto), job: JobControl::new(), row }
+        }
+
+        /// `steps` steps: tokens, seconds, and the depth of the last draft.
+        fn run(&mut self, steps: usize, right: impl Fn(usize) -> usize) -> (f64, f64, usize) {
+            let (mut tokens, mut seconds, mut last) = (0.0, 0.0, 0);
+            for step in 0..steps {
+                let depth = self.control.depth(&mut self.job, (1, 1));
+                let accepted = right(step).min(depth);
+                let time = 1.0 + self.row * depth as f64;
+                self.control.timed(1, depth, Duration::from_secs_f64(time));
+                self.control.learn(&mut self.job, depth, accepted);
+                tokens += 1.0 + accepted as f64;
+                seconds += time;
+                last = depth;
+            }
+            (tokens, seconds, last)
+        }
+    }
+
+    #[test]
+    fn drafts_that_are_right_get_deep() {
+        let (tokens, seconds, depth) = World::new(0.1).run(100, |_| 16);
+        assert!(depth == MOST_DEPTH && tokens / seconds > 4.0, "{tokens} in {seconds}, {depth} deep");
+    }
+
+    #[test]
+    fn drafts_are_as_deep_as_they_are_right() {
+        let (_, _, depth) = World::new(0.1).run(200, |_| 3);
+        assert!((2..=4).contains(&depth), "{depth}");
+    }
+
+    #[test]
+    fn drafts_that_are_never_right_cost_little() {
+        for row in [0.05, 0.3, 1.0] {
+            let (tokens, seconds, _) = World::new(row).run(1000, |_| 0);
+            assert!(tokens / seconds > 0.97, "{row}: {tokens} in {seconds}");
+        }
+    }
+
+    #[test]
+    fn rows_that_cost_as_much_as_steps_are_not_worth_it() {
+        let (tokens, seconds, _) = World::new(1.0).run(1000, |step| step % 2);
+        assert!(tokens / seconds > 0.97, "{tokens} in {seconds}");
+    }
+
+    #[test]
+    fn what_begins_to_be_right_is_noticed() {
+        let mut world = World::new(0.1);
+        world.run(300, |_| 0);
+        let (_, _, depth) = world.run(600, |_| 16);
+        assert_eq!(depth, MOST_DEPTH);
+    }
+
+    #[test]
+    fn a_fixed_depth_is_kept_until_the_drafter_fails() {
+        let control = Control::new(DraftDepth::Fixed(5));
+        let mut job = JobControl::new();
+        assert_eq!(control.depth(&mut job, (1, 1)), 5);
+        job.failed = true;
+        assert_eq!(control.depth(&mut job, (1, 1)), 0);
+    }
+}

@@ -1,0 +1,285 @@
+//! Drafts of the jobs that draw tokens: what is guessed for them, what became of it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use super::plan::Share;
+use super::{JobId, Scheduler};
+use crate::draft::control::{Control, DraftDepth};
+use crate::draft::{DraftRequest, DraftTree, Drafter, Seen};
+use crate::engine::{Engine, Tree};
+use crate::error::EngineError;
+
+/// A drafter and how it is used.
+pub struct Drafting {
+    /// Guesses.
+    pub drafter: Box<dyn Drafter>,
+    /// How far.
+    pub depth: DraftDepth,
+    /// Is told what goes wrong in the drafter: some jobs get no more drafts then, and go on without.
+    pub warn: Box<dyn FnMut(&EngineError) + Send>,
+}
+
+/// A drafter at work.
+pub(super) struct Drafts {
+    drafting: Drafting,
+    control: Control,
+    counts: DraftStats,
+}
+
+/// What drafts were good for, since the scheduler was made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DraftStats {
+    /// The drafter; empty where there is none.
+    pub drafter: String,
+    /// Drafts that were computed.
+    pub drafts: u64,
+    /// Tokens in them.
+    pub drafted: u64,
+    /// Those of them that were drawn.
+    pub accepted: u64,
+    /// By level, the first one first: drafts that had it, and those of them whose token there was drawn.
+    pub levels: Vec<(u64, u64)>,
+    /// Seconds that the drafter took.
+    pub seconds: f64,
+    /// How often it failed.
+    pub failures: u64,
+}
+
+impl DraftStats {
+    fn record(&mut self, tree: &DraftTree, depth: usize, accepted: usize) {
+        self.drafts += 1;
+        self.drafted += tree.len() as u64;
+        self.accepted += accepted as u64;
+        if self.levels.len() < depth {
+            self.levels.resize(depth, (0, 0));
+        }
+        for (level, (had, right)) in self.levels.iter_mut().enumerate().take(depth) {
+            *had += 1;
+            *right += u64::from(level < accepted);
+        }
+    }
+}
+
+/// Rows, logits and pages that a step has left.
+struct Spare {
+    rows: usize,
+    /// Pages of each group that the step's rows need.
+    taken: Vec<usize>,
+}
+
+impl Spare {
+    /// Whether there are pages for `more` in all groups.
+    fn has(&self, engine: &Engine, more: &[usize]) -> bool {
+        let mut pages = self.taken.iter().zip(more).enumerate();
+        pages.all(|(g, (taken, more))| taken + more <= engine.cache().room(g))
+    }
+
+    fn take(&mut self, more: &[usize]) {
+        self.taken.iter_mut().zip(more).for_each(|(taken, more)| *taken += more);
+    }
+}
+
+impl Drafts {
+    pub(super) fn new(drafting: Drafting) -> Self {
+        let counts = DraftStats { drafter: drafting.drafter.name().to_owned(), ..DraftStats::default() };
+        Self { control: Control::new(drafting.depth), drafting, counts }
+    }
+
+    pub(super) fn stats(&self) -> DraftStats {
+        self.counts.clone()
+    }
+
+    /// How many of the target's outputs the drafter looks at.
+    pub(super) fn taps(&self) -> usize {
+        self.drafting.drafter.taps().len()
+    }
+
+    /// A job has ended or lost its pages.
+    pub(super) fn forget(&mut self, job: JobId) {
+        self.guarded(|drafter| {
+            drafter.forget(job);
+            Ok(())
+        });
+    }
+
+    /// Asks the drafter for something; `None`: it has failed.
+    fn guarded<T>(&mut self, ask: impl FnOnce(&mut dyn Drafter) -> Result<T, EngineError>) -> Option<T> {
+        let drafter = &mut *self.drafting.drafter;
+        let asked = catch_unwind(AssertUnwindSafe(|| ask(drafter)));
+        match asked.unwrap_or_else(|panic| Err(EngineError::panicked(&*panic))) {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                self.counts.failures += 1;
+                (self.drafting.warn)(&error);
+                None
+            }
+        }
+    }
+
+    /// A step was computed that had nothing but rows of answers, and drafts.
+    pub(super) fn timed(&mut self, rows: usize, drafted: usize, time: Duration) {
+        self.control.timed(rows, drafted, time);
+    }
+}
+
+impl Scheduler {
+    /// A draft for each share: empty where there is none.
+    pub(super) fn draft(&mut self, shares: &[Share]) -> Vec<DraftTree> {
+        let mut trees = vec![DraftTree::new(); shares.len()];
+        let mut spare = self.spare(shares);
+        let wishes = self.wishes(shares, &mut spare);
+        let Some(drafts) = self.drafts.as_mut().filter(|_| !wishes.is_empty()) else { return trees };
+        let running = &mut self.running;
+        let requests: Vec<DraftRequest<'_>> = wishes
+            .iter()
+            .filter_map(|w| running[shares[w.share].at].job.draft_request(w.depth, w.room))
+            .collect();
+        let began = Instant::now();
+        let levels = requests.iter().map(|r| r.depth).sum();
+        let drafted = drafts.guarded(|drafter| {
+            let drafted = drafter.draft(&requests)?;
+            let whole = drafted.len() == requests.len() && drafted.iter().all(|tree| tree.is_tree());
+            if whole { Ok(drafted) } else { Err(EngineError::Draft { name: drafter.name().to_owned() }) }
+        });
+        drop(requests);
+        let took = began.elapsed();
+        drafts.counts.seconds += took.as_secs_f64();
+        drafts.control.drafted(levels, took);
+        let Some(drafted) = drafted else {
+            wishes.iter().for_each(|w| running[shares[w.share].at].job.control.failed = true);
+            return trees;
+        };
+        for (wish, tree) in wishes.iter().zip(drafted) {
+            let tree = tree.within(wish.depth, wish.room, self.limits.vocabulary);
+            trees[wish.share] = self.fit_tree(tree, &mut spare);
+        }
+        trees
+    }
+
+    /// What `shares` leave of a step.
+    fn spare(&self, shares: &[Share]) -> Spare {
+        let sizes = self.engine.options();
+        let rows: usize = shares.iter().map(|s| s.rows).sum();
+        let logits: usize = shares.iter().map(|s| s.work(&self.running[s.at]).logits.count(s.rows)).sum();
+        let most = self.options.busy_rows.max(2 * self.limits.running).min(sizes.rows);
+        let taken = (0..self.engine.cache().groups()).map(|g| {
+            let needed = |s: &Share| self.engine.pages_needed(self.running[s.at].sequence, g, s.rows);
+            shares.iter().map(needed).sum()
+        });
+        let rows = most.saturating_sub(rows).min(sizes.logit_rows.saturating_sub(logits));
+        Spare { rows, taken: taken.collect() }
+    }
+
+    /// How far to draft for each job that draws a token in this step; the oldest come first where pages are few.
+    fn wishes(&mut self, shares: &[Share], spare: &mut Spare) -> Vec<Wish> {
+        let Some(drafts) = &self.drafts else { return Vec::new() };
+        let draws = |s: &Share| s.rows == 1 && self.running[s.at].left() == 1;
+        let jobs: Vec<usize> = (0..shares.len())
+            .filter(|&i| draws(&shares[i]) && self.running[shares[i].at].job.draft_levels() > 0)
+            .collect();
+        if jobs.is_empty() || spare.rows == 0 {
+            return Vec::new();
+        }
+        let rows: usize = shares.iter().map(|s| s.rows).sum();
+        let each = spare.rows / jobs.len();
+        let mut wishes = Vec::new();
+        for &share in &jobs {
+            let r = &mut self.running[shares[share].at];
+            let wanted = drafts.control.depth(&mut r.job.control, (rows, jobs.len()));
+            let room = each.min(drafts.control.nodes(wanted));
+            // The row itself is stored at the position of what is held.
+            let context = self.limits.tokens.saturating_sub(r.held + 1);
+            let mut depth = wanted.min(room).min(r.job.draft_levels()).min(context);
+            let needed = |depth| -> Vec<usize> {
+                let of = |g| self.engine.pages_needed(r.sequence, g, 1 + depth);
+                (0..spare.taken.len()).map(|g| of(g) - self.engine.pages_needed(r.sequence, g, 1)).collect()
+            };
+            while depth > 0 && !spare.has(&self.engine, &needed(depth)) {
+                depth -= 1;
+            }
+            if depth > 0 {
+                spare.take(&needed(depth));
+                wishes.push(Wish { share, depth, room });
+            }
+        }
+        wishes
+    }
+
+    /// A tree without those nodes for which there are no spare pages.
+    fn fit_tree(&self, tree: DraftTree, spare: &mut Spare) -> DraftTree {
+        let mut placed = Tree::new(0, 0);
+        placed.grow(&tree);
+        let more = vec![placed.spare_pages(); spare.taken.len()];
+        if spare.has(&self.engine, &more) {
+            spare.take(&more);
+            return tree;
+        }
+        tree.keep(|node| placed.is_in_place(node))
+    }
+
+    /// Counts what became of a draft.
+    pub(super) fn learn(&mut self, at: usize, tree: &DraftTree, accepted: usize) {
+        let Some(drafts) = self.drafts.as_mut().filter(|_| !tree.is_empty()) else { return };
+        let depth = tree.depths().into_iter().max().unwrap_or(0);
+        drafts.counts.record(tree, depth, accepted);
+        let job = &mut self.running[at].job;
+        job.count_draft(tree.len(), accepted);
+        drafts.control.learn(&mut job.control, depth, accepted);
+    }
+
+    /// Shows the drafter the rows of a step that stay. `features` are those of the step's rows, for each of its taps.
+    pub(super) fn show(&mut self, kept: &[Kept], features: Result<Vec<Vec<f32>>, EngineError>) {
+        let Some(drafts) = &mut self.drafts else { return };
+        let running = &self.running;
+        let shown = drafts.guarded(|drafter| {
+            let features = kept_features(kept, &features?);
+            let seen = kept.iter().zip(&features).filter_map(|(k, features)| {
+                let job = &running[k.at].job;
+                let tokens = &job.history[k.from..k.from + k.rows.len()];
+                let wanted = job.draws() && !job.control.failed;
+                wanted.then_some(Seen { job: job.id, from: k.from, tokens, features })
+            });
+            let seen: Vec<Seen<'_>> = seen.collect();
+            if seen.is_empty() { Ok(()) } else { drafter.seen(&seen) }
+        });
+        if shown.is_none() {
+            kept.iter().for_each(|k| self.running[k.at].job.control.failed = true);
+        }
+    }
+}
+
+/// Of each job's rows that stay the values that each tap has for the step's rows.
+fn kept_features(kept: &[Kept], features: &[Vec<f32>]) -> Vec<Vec<Vec<f32>>> {
+    let rows: usize = kept.iter().map(|k| k.step_rows).sum();
+    let mut first = 0;
+    let of_job = |k: &Kept| {
+        let of_tap = |values: &Vec<f32>| {
+            let width = values.len().checked_div(rows).unwrap_or(0);
+            let row = |&i: &usize| &values[(first + i) * width..(first + i + 1) * width];
+            k.rows.iter().flat_map(row).copied().collect()
+        };
+        let of_job = features.iter().map(of_tap).collect();
+        first += k.step_rows;
+        of_job
+    };
+    kept.iter().map(of_job).collect()
+}
+
+/// How far one share's job is drafted.
+struct Wish {
+    share: usize,
+    depth: usize,
+    room: usize,
+}
+
+/// The rows of one job that stay.
+pub(super) struct Kept {
+    /// Index of the job.
+    pub(super) at: usize,
+    /// Position of the first.
+    pub(super) from: usize,
+    /// Rows that the step had for the job, and which of them stay.
+    pub(super) step_rows: usize,
+    pub(super) rows: Vec<usize>,
+}
