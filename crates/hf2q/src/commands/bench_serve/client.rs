@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value as Json, json};
-use ureq::Agent;
+use ureq::http::Response;
+use ureq::{Agent, Body};
 
 use super::workload::Work;
 use crate::args::{BenchServeArgs, Endpoint};
@@ -42,7 +43,8 @@ pub(super) struct Answer {
 pub(super) enum Trouble {
     Connection,
     Timeout,
-    Status(u16),
+    /// What the server answered instead, and its reason where it gave one.
+    Status(u16, String),
     /// An error inside a stream.
     Event,
     /// What arrived is not the protocol.
@@ -56,7 +58,8 @@ impl fmt::Display for Trouble {
         match self {
             Self::Connection => f.write_str("no connection, or it broke"),
             Self::Timeout => f.write_str("timeout"),
-            Self::Status(code) => write!(f, "status {code}"),
+            Self::Status(code, reason) if reason.is_empty() => write!(f, "status {code}"),
+            Self::Status(code, reason) => write!(f, "status {code}: {reason}"),
             Self::Event => f.write_str("an error in the stream"),
             Self::Protocol => f.write_str("not OpenAI's protocol"),
             Self::Cut => f.write_str("the stream ended early"),
@@ -66,11 +69,21 @@ impl fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
+impl Trouble {
+    /// Whether both are counted as one: reasons hold numbers that change from request to request.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Status(code, _), Self::Status(other, _)) => code == other,
+            _ => self == other,
+        }
+    }
+}
+
 impl From<ureq::Error> for Trouble {
     fn from(error: ureq::Error) -> Self {
         match error {
             ureq::Error::Timeout(_) => Self::Timeout,
-            ureq::Error::StatusCode(code) => Self::Status(code),
+            ureq::Error::StatusCode(code) => Self::Status(code, String::new()),
             ureq::Error::Io(error) => error.into(),
             _ => Self::Connection,
         }
@@ -107,7 +120,7 @@ impl Client {
         }
         let config = Agent::config_builder()
             .timeout_global(Some(Duration::from_secs_f64(args.load.timeout)))
-            .http_status_as_error(true)
+            .http_status_as_error(false)
             .max_idle_connections_per_host(args.load.concurrency.get())
             .max_idle_connections(args.load.concurrency.get())
             .proxy(None)
@@ -130,8 +143,9 @@ impl Client {
     fn first_model(&self) -> Result<String> {
         let url = format!("{}/v1/models", self.url);
         let request = self.agent.get(&url).header("Authorization", self.bearer());
-        let text =
-            request.call().and_then(|mut r| r.body_mut().with_config().limit(MAX_BODY).read_to_string());
+        let text = request.call().map_err(Trouble::from).and_then(|response| {
+            Ok(checked(response)?.body_mut().with_config().limit(MAX_BODY).read_to_string()?)
+        });
         let text = text.with_context(|| format!("{url}: no list of models; name one with --model"))?;
         let list: Json = serde_json::from_str(&text).with_context(|| format!("{url}: no JSON"))?;
         let id = list["data"][0]["id"].as_str();
@@ -181,7 +195,7 @@ impl Client {
         let request = self.agent.post(format!("{}/v1/{path}", self.url));
         let request =
             request.header("Authorization", self.bearer()).header("Content-Type", "application/json");
-        let mut response = request.send(self.body(work).to_string())?;
+        let mut response = checked(request.send(self.body(work).to_string())?)?;
         if self.stream {
             return read_stream(BufReader::new(response.into_body().into_reader()), due);
         }
@@ -194,6 +208,17 @@ impl Client {
         answer.count(&json["usage"]);
         Ok(answer)
     }
+}
+
+/// Refuses answers without success, with the reason as OpenAI's protocol gives it.
+fn checked(mut response: Response<Body>) -> Result<Response<Body>, Trouble> {
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let text = response.body_mut().with_config().limit(MAX_BODY).read_to_string().unwrap_or_default();
+    let json: Json = serde_json::from_str(&text).unwrap_or_default();
+    let reason = json["error"]["message"].as_str().or(json["error"].as_str()).unwrap_or_default();
+    Err(Trouble::Status(response.status().as_u16(), reason.chars().take(200).collect()))
 }
 
 impl Answer {

@@ -13,7 +13,7 @@ pub(super) fn print(model: &str, report: &Report) -> Result<()> {
     let failed: usize = report.errors.values().sum();
     line(format!("{} answered, {failed} failed in {:.1} s", report.answers, report.seconds))?;
     for (trouble, count) in &report.errors {
-        line(format!("  {count} x {trouble}"))?;
+        line(format!("  {count} x {}", terminal::safe(&trouble.to_string())))?;
     }
     line(format!(
         "{:.2} answers/s, {:.1} answer tok/s, {:.1} prompt tok/s ({} of {} prompt tokens cached)",

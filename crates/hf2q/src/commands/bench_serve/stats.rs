@@ -57,9 +57,12 @@ impl Report {
     pub(super) fn new(outcomes: &[Outcome], took: Duration, limits: &LimitArgs) -> Self {
         let answered: Vec<(&Answer, Duration)> =
             outcomes.iter().filter_map(|o| Some((o.answer.as_ref().ok()?, o.took))).collect();
-        let mut errors = BTreeMap::new();
+        let mut errors: BTreeMap<Trouble, usize> = BTreeMap::new();
         for trouble in outcomes.iter().filter_map(|o| o.answer.as_ref().err()) {
-            *errors.entry(trouble.clone()).or_insert(0) += 1;
+            match errors.iter_mut().find(|(known, _)| known.is_like(trouble)) {
+                Some((_, count)) => *count += 1,
+                None => drop(errors.insert(trouble.clone(), 1)),
+            }
         }
         let answers = || answered.iter().map(|(answer, _)| *answer);
         let limited = limits.first_token.or(limits.per_token).or(limits.whole).is_some();
@@ -129,8 +132,8 @@ mod tests {
             outcome(60, 160, 11),
             outcome(10, 1010, 11),
             failed(Trouble::Timeout),
-            failed(Trouble::Status(429)),
-            failed(Trouble::Status(429)),
+            failed(Trouble::Status(429, "8 wait".to_owned())),
+            failed(Trouble::Status(429, "9 wait".to_owned())),
         ];
         let limits = LimitArgs { first_token: Some(50.0), per_token: Some(20.0), whole: None };
         let report = Report::new(&outcomes, ms(2000), &limits);
@@ -138,7 +141,10 @@ mod tests {
             (report.answers, report.good, report.tokens, report.rate(report.tokens)),
             (3, Some(1), 33, 16.5)
         );
-        assert_eq!(report.errors, BTreeMap::from([(Trouble::Timeout, 1), (Trouble::Status(429), 2)]));
+        assert_eq!(
+            report.errors,
+            BTreeMap::from([(Trouble::Timeout, 1), (Trouble::Status(429, "8 wait".to_owned()), 2)])
+        );
         assert_eq!(report.per_token.unwrap().percentiles[0], 10.0);
         let none = LimitArgs { first_token: None, per_token: None, whole: None };
         assert_eq!(Report::new(&outcomes, ms(1), &none).good, None);
