@@ -16,9 +16,14 @@ struct Edited {
 type Tensor = (String, Dtype, Vec<usize>, Vec<u8>);
 
 fn edited(edit: impl FnOnce(&mut Vec<Tensor>)) -> Edited {
+    edited_of("fixtures/tiny/llama", &["config.json", "tokenizer.json", "tokenizer_config.json"], edit)
+}
+
+/// The same of another folder, with some of its other files.
+fn edited_of(folder: &str, files: &[&str], edit: impl FnOnce(&mut Vec<Tensor>)) -> Edited {
     let dir = tempfile::tempdir().unwrap();
-    let from = root().join("fixtures/tiny/llama");
-    for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+    let from = root().join(folder);
+    for name in files {
         std::fs::copy(from.join(name), dir.path().join(name)).unwrap();
     }
     let bytes = std::fs::read(from.join("model.safetensors")).unwrap();
@@ -60,6 +65,29 @@ impl Edited {
 #[test]
 fn the_copy_itself_converts() {
     edited(|_| ()).convert().unwrap();
+}
+
+#[test]
+fn a_list_of_tokens_holds_tokens() {
+    let with_list = |dtype: Dtype, shape: Vec<usize>, bytes: Vec<u8>| {
+        edited_of("fixtures/assistant/ordered", &["config.json"], |t| {
+            let i = t.iter().position(|t| t.0.ends_with("token_ordering")).unwrap();
+            t[i] = (t[i].0.clone(), dtype, shape, bytes);
+        })
+    };
+    let long = |tokens: &[i64]| tokens.iter().flat_map(|t| t.to_le_bytes()).collect::<Vec<u8>>();
+    let mut tokens: Vec<i64> = (0..384).rev().collect();
+    with_list(Dtype::I64, vec![384], long(&tokens)).convert().unwrap();
+    let short = tokens.iter().flat_map(|&t| (t as i32).to_le_bytes()).collect();
+    with_list(Dtype::I32, vec![384], short).convert().unwrap();
+    let floats = tokens.iter().flat_map(|&t| (t as f32).to_le_bytes()).collect();
+    with_list(Dtype::F32, vec![384], floats).refused(&["token_ordering", "dtype F32", "I32 and I64"]);
+    with_list(Dtype::I64, vec![24, 16], long(&tokens)).refused(&["token_ordering", "[24, 16]", "[384]"]);
+    for wrong in [-1, 384, i64::MAX] {
+        tokens[7] = wrong;
+        let folder = with_list(Dtype::I64, vec![384], long(&tokens));
+        folder.refused(&["token_ordering", &format!("lists {wrong} at place 7"), "below 384"]);
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Conversion of whole folders.
 
 #[cfg(test)]
+mod assistant;
+#[cfg(test)]
 mod convert;
 #[cfg(test)]
 mod damaged;

@@ -34,7 +34,7 @@ pub(crate) fn checkpoints() -> Vec<PathBuf> {
         let entries = std::fs::read_dir(root().join(dir)).unwrap().map(|e| e.unwrap().path());
         entries.filter(|p| p.join("config.json").is_file()).collect()
     };
-    let all = [list("fixtures/tiny"), list("models/demo")].concat();
+    let all = [list("fixtures/tiny"), list("fixtures/assistant"), list("models/demo")].concat();
     assert!(all.len() > 8, "{all:?}");
     all
 }
