@@ -15,6 +15,8 @@ pub enum Architecture {
     Qwen3Moe,
     /// A drafter for a Gemma 4: layers of its kind that read the other model's keys and values.
     Gemma4Assistant,
+    /// EAGLE-3 (Li et al. 2025, arXiv 2503.01840): one layer that drafts from what its target's layers have made.
+    Eagle3,
 }
 
 /// Non-linearity of the gated feed-forward network.
@@ -37,8 +39,15 @@ pub enum Pairing {
 
 impl Architecture {
     /// Every architecture.
-    pub const ALL: [Self; 6] =
-        [Self::Gemma4, Self::Gemma3, Self::Llama, Self::Qwen3, Self::Qwen3Moe, Self::Gemma4Assistant];
+    pub const ALL: [Self; 7] = [
+        Self::Gemma4,
+        Self::Gemma3,
+        Self::Llama,
+        Self::Qwen3,
+        Self::Qwen3Moe,
+        Self::Gemma4Assistant,
+        Self::Eagle3,
+    ];
 
     /// The value of `general.architecture`, which is also the prefix of the metadata keys.
     pub fn name(self) -> &'static str {
@@ -49,6 +58,7 @@ impl Architecture {
             Self::Qwen3 => "qwen3",
             Self::Qwen3Moe => "qwen3moe",
             Self::Gemma4Assistant => "gemma4-assistant",
+            Self::Eagle3 => "eagle3",
         }
     }
 
@@ -62,6 +72,11 @@ impl Architecture {
         MODEL_TYPES.iter().find(|(name, _)| *name == model_type).map(|(_, a)| *a)
     }
 
+    /// Whether it computes no text by itself: it drafts for another model.
+    pub fn is_drafter(self) -> bool {
+        matches!(self, Self::Gemma4Assistant | Self::Eagle3)
+    }
+
     /// Gemma scales its embeddings and surrounds both halves of a layer with norms.
     pub fn is_gemma(self) -> bool {
         self == Self::Gemma3 || self.is_gemma4()
@@ -72,6 +87,11 @@ impl Architecture {
         matches!(self, Self::Gemma4 | Self::Gemma4Assistant)
     }
 
+    /// Whether the layers are those of Llama, but for what they read in an [`Architecture::Eagle3`].
+    pub fn is_llama(self) -> bool {
+        matches!(self, Self::Llama | Self::Eagle3)
+    }
+
     /// The non-linearity of the feed-forward network.
     pub fn activation(self) -> Activation {
         if self.is_gemma() { Activation::GeluTanh } else { Activation::Silu }
@@ -79,12 +99,12 @@ impl Architecture {
 
     /// Which columns of Q and K are rotated together.
     pub fn pairing(self) -> Pairing {
-        if self == Self::Llama { Pairing::Adjacent } else { Pairing::Halves }
+        if self.is_llama() { Pairing::Adjacent } else { Pairing::Halves }
     }
 
     /// Whether every head of Q and K is normalized before it is rotated.
     pub fn has_head_norms(self) -> bool {
-        self != Self::Llama
+        !self.is_llama()
     }
 
     /// What multiplies the embeddings.

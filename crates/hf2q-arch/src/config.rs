@@ -37,6 +37,8 @@ pub struct Config {
     pub layers: Vec<Layer>,
     /// What a [`Architecture::Gemma4Assistant`] has beside its layers.
     pub assistant: Option<Assistant>,
+    /// What an [`Architecture::Eagle3`] has beside its layer.
+    pub eagle: Option<Eagle>,
 }
 
 /// One decoder layer.
@@ -97,6 +99,34 @@ pub struct Centroids {
     pub count: usize,
     /// Groups that get logits.
     pub top_k: usize,
+}
+
+/// What joins a head to its target, and which tokens it knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eagle {
+    /// Width of the target's residual stream.
+    pub target_hidden: usize,
+    /// Layers of the target, counted from 0, whose inputs are what the head reads; the number of layers stands for what
+    /// the last one gives. Empty: `config.json` does not say.
+    pub target_layers: Vec<usize>,
+    /// Tokens that get logits: rows of the output matrix. Where they are fewer than the vocabulary, `d2t` lists them.
+    pub draft_vocab: usize,
+    /// What the layer adds to is the normalized input.
+    pub norm_before_residual: bool,
+    /// What is read of the target is normalized before it is made one.
+    pub norm_before_fc: bool,
+}
+
+impl Eagle {
+    /// The layers that heads read of a target of `layers` layers where their configuration does not say (SGLang, vLLM).
+    pub fn usual_layers(layers: usize) -> Vec<usize> {
+        vec![2, layers / 2, layers.saturating_sub(3)]
+    }
+
+    /// Width of what is read of the target.
+    pub fn features(&self) -> usize {
+        self.target_layers.len() * self.target_hidden
+    }
 }
 
 impl Config {

@@ -13,7 +13,7 @@ mod tensors;
 mod validate;
 
 pub use architecture::{Activation, Architecture, Pairing};
-pub use config::{Assistant, Centroids, Config, Experts, Layer};
+pub use config::{Assistant, Centroids, Config, Eagle, Experts, Layer};
 pub use error::{ArchError, Origin};
 pub use rope::{Rope, RopeFactors, RopeScaling};
 pub use tensors::{Class, Role, Source, TensorRow, Transform};

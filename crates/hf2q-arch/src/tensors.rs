@@ -1,7 +1,7 @@
 //! The tensor map: every tensor of a model, with its name on both sides.
 
 use crate::architecture::{Architecture, Pairing};
-use crate::config::{Assistant, Config, Experts, Layer};
+use crate::config::{Assistant, Config, Eagle, Experts, Layer};
 
 /// One tensor of a GGUF file, and what it is made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,8 @@ pub enum Class {
     Scalar,
     /// Numbers of tokens; always i32, each below the vocabulary.
     Tokens,
+    /// The token of each logit; always i64, each below the vocabulary and none twice.
+    DraftTokens,
 }
 
 /// Place of a matrix in its layer.
@@ -68,6 +70,8 @@ pub enum Role {
     FromTarget,
     /// Of an assistant: its hidden state to the target's width.
     ToTarget,
+    /// Of a head: what is read of several layers of the target to the head's width.
+    Fuse,
 }
 
 /// Where the values of a tensor come from. Names are those of a text-only checkpoint (`model.layers.0. …`).
@@ -96,6 +100,8 @@ pub enum Transform {
     None,
     /// Adds 1: checkpoints of Gemma 3 store a norm's weight minus 1.
     AddOne,
+    /// Integers that are counted from their own position: value `i` becomes `i` more.
+    AddIndex,
     /// Within each head, row `i` of the first half becomes row `2i`, row `i` of the second half row `2i + 1`: the file keeps
     /// rotated pairs side by side.
     PermuteRope {
@@ -124,8 +130,11 @@ impl Config {
         let mut map = Map { config: self, rows: Vec::new() };
         map.model();
         for (i, layer) in self.layers.iter().enumerate() {
-            LayerMap { map: &mut map, gguf: format!("blk.{i}."), hf: format!("model.layers.{i}.") }
-                .layer(layer);
+            let hf = match self.eagle {
+                Some(_) => "midlayer.".to_owned(),
+                None => format!("model.layers.{i}."),
+            };
+            LayerMap { map: &mut map, gguf: format!("blk.{i}."), hf }.layer(layer);
         }
         map.rows
     }
@@ -135,7 +144,8 @@ impl Config {
     /// Whether a checkpoint may hold this tensor although the model does without: projections of layers that read another
     /// layer's keys and values, and frequencies of the rotation, which the configuration determines.
     pub fn ignores(&self, name: &str) -> bool {
-        if name.ends_with("rotary_emb.inv_freq") {
+        // `t2d` says of each token whether it is in the list `d2t`.
+        if name.ends_with("rotary_emb.inv_freq") || (self.eagle.is_some() && name == "t2d") {
             return true;
         }
         let Some((layer, part)) = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'))
@@ -156,6 +166,9 @@ struct Map<'a> {
 impl Map<'_> {
     fn model(&mut self) {
         let c = self.config;
+        if let Some(eagle) = &c.eagle {
+            return self.eagle(eagle);
+        }
         self.add(
             "token_embd.weight",
             &[c.hidden, c.vocab],
@@ -165,11 +178,7 @@ impl Map<'_> {
         self.add("output.weight", &[c.hidden, c.vocab], Class::Output, hf("lm_head.weight"));
         self.last().optional = c.tied_output;
         self.norm("output_norm.weight", c.hidden, "model.norm.weight".to_owned());
-        let with_factors = c.layers.iter().find(|l| l.rope.factors);
-        if let (Some(factors), Some(layer)) = (&c.rope_factors, with_factors) {
-            let source = Source::Computed(factors.values());
-            self.add("rope_freqs.weight", &[layer.rope.dims / 2], Class::Scalar, source);
-        }
+        self.rope_factors();
         if let Some(width) = c.per_layer_embedding {
             let all = width * c.layers.len();
             let table = hf("model.embed_tokens_per_layer.weight");
@@ -202,6 +211,32 @@ impl Map<'_> {
             self.add("masked_embd_centroids.weight", &[hidden, c.count], Class::Router, source);
             let source = hf("masked_embedding.token_ordering");
             self.add("masked_embd_ordering", &[vocab], Class::Tokens, source);
+        }
+    }
+
+    /// Everything but the layer. An embedding that is not there is the target's.
+    fn eagle(&mut self, e: &Eagle) {
+        let c = self.config;
+        self.add("token_embd.weight", &[c.hidden, c.vocab], Class::Embedding, hf("embed_tokens.weight"));
+        self.last().optional = true;
+        self.add("output.weight", &[c.hidden, e.draft_vocab], Class::Output, hf("lm_head.weight"));
+        self.norm("output_norm.weight", c.hidden, "norm.weight".to_owned());
+        self.rope_factors();
+        self.add("fc.weight", &[e.features(), c.hidden], Class::Matrix(Role::Fuse), hf("fc.weight"));
+        if e.norm_before_fc {
+            self.norm("enc.output_norm.weight", e.features(), "input_norm.weight".to_owned());
+        }
+        if e.draft_vocab < c.vocab {
+            let source = Source::Hf { name: "d2t".to_owned(), transform: Transform::AddIndex };
+            self.add("d2t", &[e.draft_vocab], Class::DraftTokens, source);
+        }
+    }
+
+    fn rope_factors(&mut self) {
+        let with_factors = self.config.layers.iter().find(|l| l.rope.factors);
+        if let (Some(factors), Some(layer)) = (&self.config.rope_factors, with_factors) {
+            let source = Source::Computed(factors.values());
+            self.add("rope_freqs.weight", &[layer.rope.dims / 2], Class::Scalar, source);
         }
     }
 
@@ -270,11 +305,17 @@ impl LayerMap<'_, '_> {
         let c = self.map.config;
         let (q, kv) = (l.heads * l.head_dim, l.kv_heads * l.head_dim);
         self.norm("attn_norm", c.hidden, "input_layernorm");
-        self.rotated("attn_q", [c.hidden, l.heads], (l.head_dim, Role::AttnQ), "self_attn.q_proj");
+        let mut read = c.hidden;
+        if c.eagle.is_some() {
+            // Embedding and state lie side by side, each with its norm.
+            self.norm("attn_norm_2", c.hidden, "hidden_norm");
+            read *= 2;
+        }
+        self.rotated("attn_q", [read, l.heads], (l.head_dim, Role::AttnQ), "self_attn.q_proj");
         if l.kv_from.is_none() {
-            self.rotated("attn_k", [c.hidden, l.kv_heads], (l.head_dim, Role::AttnK), "self_attn.k_proj");
+            self.rotated("attn_k", [read, l.kv_heads], (l.head_dim, Role::AttnK), "self_attn.k_proj");
             if !l.v_from_k {
-                self.matrix("attn_v", [c.hidden, kv], Role::AttnV, "self_attn.v_proj");
+                self.matrix("attn_v", [read, kv], Role::AttnV, "self_attn.v_proj");
             }
         }
         self.matrix("attn_output", [q, c.hidden], Role::AttnOutput, "self_attn.o_proj");

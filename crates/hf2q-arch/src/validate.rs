@@ -45,6 +45,7 @@ pub(crate) fn validate(c: &Config, origin: Origin) -> Result<(), ArchError> {
         }
     }
     check.assistant(c)?;
+    check.eagle(c)?;
     for (i, layer) in c.layers.iter().enumerate() {
         check.layer(c, i, layer)?;
     }
@@ -113,6 +114,26 @@ impl Check {
         if top_k == 0 || top_k > count {
             let accepted = format!("1 to the number of centroids, {count}");
             return Err(self.error("chosen centroids", top_k, accepted));
+        }
+        Ok(())
+    }
+
+    /// The list of layers may be missing in `config.json`: who converts it knows the target.
+    fn eagle(&self, c: &Config) -> Result<(), ArchError> {
+        let Some(eagle) = &c.eagle else { return Ok(()) };
+        self.size("hidden size of the target", eagle.target_hidden)?;
+        let layers = &eagle.target_layers;
+        let may_lack = self.origin == Origin::ConfigJson && layers.is_empty();
+        let ascending = layers.windows(2).all(|pair| pair[0] < pair[1]) && layers.len() <= MAX_LAYERS;
+        if !may_lack && (layers.is_empty() || !ascending || layers.iter().any(|&l| l > MAX_LAYERS)) {
+            let accepted = format!("ascending numbers up to {MAX_LAYERS}");
+            return Err(self.error("layers of the target", format!("{layers:?}"), accepted));
+        }
+        self.size("width of what is read of the target", eagle.features().max(1))?;
+        self.size("width of embedding and state", 2 * c.hidden)?;
+        if eagle.draft_vocab == 0 || eagle.draft_vocab > c.vocab {
+            let accepted = format!("1 to the vocabulary, {}", c.vocab);
+            return Err(self.error("draft vocabulary", eagle.draft_vocab, accepted));
         }
         Ok(())
     }

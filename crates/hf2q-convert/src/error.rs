@@ -151,6 +151,54 @@ pub enum ConvertError {
         /// Tokens that exist.
         vocabulary: usize,
     },
+    /// A target was given for what drafts for none.
+    #[error(
+        "{path} is {}, and {target} was given as its target: only checkpoint folders of drafters ({}) have one",
+        architecture.map_or_else(|| "no folder".to_owned(), |a| format!("a {a} model")), drafters(),
+        path = path.display(), target = target.display()
+    )]
+    NoDrafter {
+        /// What was to be converted.
+        path: PathBuf,
+        /// What it is; `None`: no folder.
+        architecture: Option<&'static str>,
+        /// The target.
+        target: PathBuf,
+    },
+    /// A drafter of another model.
+    #[error("this drafter is not for {path}: its {what} is {drafter}, the model's is {target}", path = path.display())]
+    OtherTarget {
+        /// The target.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// The drafter's.
+        drafter: String,
+        /// The target's.
+        target: String,
+    },
+    /// A head whose configuration does not say which layers of its target it reads.
+    #[error(
+        "{path}: key eagle_config.eagle_aux_hidden_state_layer_ids is missing, which says what the head reads of its target; add \
+         it, or give the target (--target), of which the usual layers are taken then",
+        path = path.display()
+    )]
+    TargetLayers {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A token that two logits are of.
+    #[error("tensor {tensor} in {shard} lists token {token} twice, at place {index} for the second time")]
+    TokenTwice {
+        /// Its name.
+        tensor: String,
+        /// The file.
+        shard: String,
+        /// Place in the list.
+        index: usize,
+        /// The token.
+        token: i64,
+    },
     /// The tokenizer cannot be expressed in GGUF metadata.
     #[error("{path}: {what} is not supported; {accepted}", path = path.display())]
     Tokenizer {
@@ -281,4 +329,9 @@ fn list(names: &[String]) -> String {
     const SHOWN: usize = 5;
     let head = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
     if names.len() > SHOWN { format!("{head} and {} more", names.len() - SHOWN) } else { head }
+}
+
+fn drafters() -> String {
+    let names = hf2q_arch::Architecture::ALL.into_iter().filter(|a| a.is_drafter()).map(|a| a.name());
+    names.collect::<Vec<_>>().join(", ")
 }

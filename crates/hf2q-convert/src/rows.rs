@@ -39,6 +39,8 @@ struct Part {
 pub(crate) struct Finder<'a> {
     pub(crate) find: &'a dyn Fn(&str) -> Option<&'a CheckpointTensor>,
     pub(crate) quantization: &'a Quantization,
+    /// Tokens of the model.
+    pub(crate) vocabulary: usize,
     /// Required tensors that are not there.
     pub(crate) missing: Vec<String>,
     /// Scales that belong to tensors that are.
@@ -137,9 +139,14 @@ impl Rows {
         };
         let find = finder.find;
         if let (Class::Tokens, Some(tensor)) = (row.class, find(names[0])) {
-            let bytes = tokens::bytes(names[0], tensor, row.shape[0])?;
+            let bytes = tokens::ordering(names[0], tensor, row.shape[0])?;
             let shape = [row.shape[0] as u64];
             return Ok(Some(Self::blocks(TensorType::I32, &Bytes::from_vec(bytes), &shape)));
+        }
+        if let (Class::DraftTokens, Some(tensor)) = (row.class, find(names[0])) {
+            let bytes = tokens::of_logits(names[0], tensor, (row.shape[0], finder.vocabulary))?;
+            let shape = [row.shape[0] as u64];
+            return Ok(Some(Self::blocks(TensorType::I64, &Bytes::from_vec(bytes), &shape)));
         }
         let found: Vec<Option<&CheckpointTensor>> = names.iter().map(|n| (finder.find)(n)).collect();
         if found.iter().any(Option::is_none) {

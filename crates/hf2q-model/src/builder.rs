@@ -17,20 +17,31 @@ use crate::{gemma3, gemma4, llama, qwen3};
 
 /// The whole forward pass: embedding, layers, logits of the wanted rows.
 pub(crate) fn record(model: &Model, options: &RecordOptions) -> Result<Recording, PlanError> {
+    Ok(record_with_states(model, options)?.0)
+}
+
+/// The same, and the residual stream in front of each layer and behind the last one.
+pub(crate) fn record_with_states(
+    model: &Model,
+    options: &RecordOptions,
+) -> Result<(Recording, Vec<View>), PlanError> {
     let mut b = Builder::new(model, *options);
     let mut x = b.embed();
+    let mut states = vec![x];
     b.per_layer = gemma4::per_layer_inputs(&mut b, x);
     for i in 0..b.config.layers.len() {
         b.at = i;
         x = match b.config.architecture {
             Architecture::Gemma4 | Architecture::Gemma4Assistant => gemma4::layer(&mut b, x),
             Architecture::Gemma3 => gemma3::layer(&mut b, x),
-            Architecture::Llama => llama::layer(&mut b, x),
+            // A head is recorded by `Eagle3`.
+            Architecture::Llama | Architecture::Eagle3 => llama::layer(&mut b, x),
             Architecture::Qwen3 | Architecture::Qwen3Moe => qwen3::layer(&mut b, x),
         };
+        states.push(x);
     }
     let logits = b.logits(x);
-    b.r.finish(logits)
+    Ok((b.r.finish(logits)?, states))
 }
 
 /// Where a layer keeps its keys and values.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hf2q_arch::ArchError;
-use hf2q_plan::PlanError;
+use hf2q_plan::{PlanError, SelectError};
 
 /// Why a file gives no model, or a model no recording.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ pub enum ModelError {
         /// Place in the list.
         index: usize,
         /// What stands there.
-        token: u32,
+        token: i64,
         /// Tokens that exist.
         vocabulary: usize,
     },
@@ -135,6 +135,9 @@ pub enum ModelError {
     /// The layers ask for an operation that cannot be: a mistake in this crate, or a type that an operation does not take.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// An operation whose result is wanted is not there.
+    #[error(transparent)]
+    Select(#[from] SelectError),
 }
 
 /// A tensor of another shape or type than the metadata imply.

@@ -6,6 +6,7 @@
 pub mod assistant;
 mod attention;
 mod builder;
+pub mod eagle3;
 mod error;
 mod feed_forward;
 mod gemma3;

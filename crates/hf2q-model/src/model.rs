@@ -6,7 +6,7 @@ use hf2q_arch::{Class, Config, TensorRow};
 use hf2q_gguf::{Bytes, Gguf, TensorType};
 use hf2q_plan::{Recording, Weight};
 
-use crate::builder::record;
+use crate::builder::{record, record_with_states};
 use crate::error::{ModelError, Warning, WrongTensor};
 use crate::options::RecordOptions;
 
@@ -102,10 +102,22 @@ impl Model {
     /// # Errors
     /// If an operation does not take a tensor's type, or the model only drafts for others.
     pub fn record(&self, options: &RecordOptions) -> Result<Recording, ModelError> {
-        if self.config.assistant.is_some() {
+        if self.config.architecture.is_drafter() {
             return Err(ModelError::Drafter { architecture: self.config.architecture.name() });
         }
         Ok(record(self, options)?)
+    }
+
+    /// Names of the operations that write the residual stream in front of each layer and, at the end, behind the last one.
+    /// Of all rows if it is recorded with [`RecordOptions::all_rows`].
+    ///
+    /// # Errors
+    /// As [`Model::record`].
+    pub fn states(&self) -> Result<Vec<String>, ModelError> {
+        let options = RecordOptions { all_rows: true, ..RecordOptions::default() };
+        let (recording, states) = record_with_states(self, &options)?;
+        // An activation has the name of the operation that writes it.
+        Ok(states.iter().map(|view| recording.tensors[view.tensor.index()].name.clone()).collect())
     }
 
     /// The bytes of a recording's weights, in the order in which a backend wants them.
@@ -145,6 +157,9 @@ fn mismatch(row: &TensorRow, tensor: &StoredTensor) -> Option<WrongTensor> {
     }
     if row.class == Class::Tokens && tensor.ty != TensorType::I32 {
         return wrong(format!("of type {}", tensor.ty), "i32".to_owned());
+    }
+    if row.class == Class::DraftTokens && tensor.ty != TensorType::I64 {
+        return wrong(format!("of type {}", tensor.ty), "i64".to_owned());
     }
     let cols = row.shape.first().copied().unwrap_or(1);
     let Some(row_bytes) = tensor.ty.row_bytes(cols) else {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use hf2q_arch::{
-    Architecture, Assistant, Centroids, Class, Config, Experts, Layer, Rope, RopeFactors, RopeScaling,
+    Architecture, Assistant, Centroids, Class, Config, Eagle, Experts, Layer, Rope, RopeFactors, RopeScaling,
     Source, TensorRow,
 };
 use hf2q_gguf::{Bytes, TensorType};
@@ -37,6 +37,7 @@ pub fn config(architecture: Architecture) -> Config {
         Architecture::Qwen3 => qwen3(),
         Architecture::Qwen3Moe => qwen3_moe(),
         Architecture::Gemma4Assistant => gemma4_assistant(),
+        Architecture::Eagle3 => eagle3(),
     }
 }
 
@@ -65,6 +66,7 @@ pub fn build(config: Config, seed: u64) -> Model {
     let tensor = |row: TensorRow| {
         let (ty, bytes) = match row.class {
             Class::Tokens => (TensorType::I32, backwards(row.shape[0])),
+            Class::DraftTokens => (TensorType::I64, odd(row.shape[0])),
             _ => {
                 let values = values(&row, &config, seed);
                 (TensorType::F32, values.iter().flat_map(|x| x.to_le_bytes()).collect())
@@ -82,6 +84,11 @@ pub fn build(config: Config, seed: u64) -> Model {
 /// The tokens below `count`, the last one first.
 fn backwards(count: usize) -> Vec<u8> {
     (0..count as u32).rev().flat_map(u32::to_le_bytes).collect()
+}
+
+/// The first `count` odd tokens.
+fn odd(count: usize) -> Vec<u8> {
+    (0..count as i64).flat_map(|i| (2 * i + 1).to_le_bytes()).collect()
 }
 
 fn values(row: &TensorRow, config: &Config, seed: u64) -> Vec<f32> {
@@ -142,6 +149,7 @@ fn base(architecture: Architecture, layers: Vec<Layer>) -> Config {
         rope_factors: None,
         layers,
         assistant: None,
+        eagle: None,
     }
 }
 
@@ -194,6 +202,24 @@ fn gemma4_assistant() -> Config {
         }),
         architecture: Architecture::Gemma4Assistant,
         ..gemma4()
+    }
+}
+
+/// For any toy of three layers: narrower, of half of the tokens, with an embedding of its own.
+fn eagle3() -> Config {
+    let eagle = Eagle {
+        target_hidden: HIDDEN,
+        target_layers: vec![1, 2, 3],
+        draft_vocab: 80,
+        norm_before_residual: true,
+        norm_before_fc: true,
+    };
+    let hidden = HIDDEN / 2;
+    Config {
+        hidden,
+        tied_output: false,
+        eagle: Some(eagle),
+        ..base(Architecture::Eagle3, vec![global_layer()])
     }
 }
 

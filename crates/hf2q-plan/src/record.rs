@@ -167,6 +167,16 @@ impl Recorder {
         self.head_norm(name, x, norm, x.width)
     }
 
+    /// An activation `[R, width]` whose columns operations will write in parts ([`Recorder::rms_norm_to`]).
+    pub fn in_parts(&mut self, name: &str, width: usize) -> View {
+        self.activation(name, RowKind::Step, width)
+    }
+
+    /// Appends an [`RmsNorm`] over the whole row that writes columns of [`Recorder::in_parts`].
+    pub fn rms_norm_to(&mut self, name: &str, x: View, norm: Norm, out: View) {
+        self.push(name, Op::RmsNorm(RmsNorm { x, weight: norm.weight, out, group: x.width, eps: norm.eps }));
+    }
+
     /// Appends an [`RmsNorm`] of every `group` columns.
     pub fn head_norm(&mut self, name: &str, x: View, norm: Norm, group: usize) -> View {
         let out = self.like(name, x);

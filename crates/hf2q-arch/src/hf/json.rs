@@ -70,6 +70,19 @@ impl<'a> Object<'a> {
         self.typed(key, Value::as_str, || "a string".to_owned())
     }
 
+    /// A list of strings, empty where there is none.
+    pub(super) fn texts(&self, key: &str) -> Result<Vec<&'a str>, ArchError> {
+        let list = |v: &'a Value| v.as_array()?.iter().map(Value::as_str).collect::<Option<Vec<_>>>();
+        Ok(self.typed(key, list, || "a list of strings".to_owned())?.unwrap_or_default())
+    }
+
+    /// A list of sizes.
+    pub(super) fn sizes(&self, key: &str) -> Result<Option<Vec<usize>>, ArchError> {
+        let size = |v: &Value| v.as_u64().and_then(|n| usize::try_from(n).ok()).filter(|n| *n <= MAX_SIZE);
+        let list = |v: &Value| v.as_array()?.iter().map(size).collect::<Option<Vec<_>>>();
+        self.typed(key, list, || format!("a list of whole numbers up to {MAX_SIZE}"))
+    }
+
     /// For each layer whether it has a window.
     pub(super) fn layer_types(&self, layers: usize) -> Result<Option<Vec<bool>>, ArchError> {
         const KEY: &str = "layer_types";

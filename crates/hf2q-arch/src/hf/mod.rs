@@ -4,6 +4,7 @@
 //! a model that this crate does not describe.
 
 mod assistant;
+mod eagle3;
 mod gemma3;
 mod gemma4;
 mod ignored;
@@ -28,13 +29,17 @@ impl Config {
     /// implemented; the key is named.
     pub fn from_hf(config_json: &Value) -> Result<Self, ArchError> {
         let outer = Object::new(config_json, "")?;
-        let inner = outer.object("text_config")?;
+        let inner = match outer.object("text_config")? {
+            Some(text) => Some(text),
+            None => outer.object(eagle3::LAYER)?,
+        };
         let text = inner.as_ref().unwrap_or(&outer);
         let architecture = architecture(&outer, text)?;
         let common = Common::read(architecture, &outer, text)?;
         let config = match architecture {
             Architecture::Gemma4 => gemma4::read(text, common)?,
             Architecture::Gemma4Assistant => assistant::read(&outer, text, common)?,
+            Architecture::Eagle3 => eagle3::read(&outer, text, common)?,
             Architecture::Gemma3 => gemma3::read(text, common)?,
             Architecture::Llama => llama::read(text, common)?,
             Architecture::Qwen3 | Architecture::Qwen3Moe => qwen3::read(text, common)?,
@@ -51,6 +56,9 @@ impl Config {
 
 fn architecture(outer: &Object<'_>, text: &Object<'_>) -> Result<Architecture, ArchError> {
     const KEY: &str = "model_type";
+    if eagle3::is_head(outer)? {
+        return Ok(Architecture::Eagle3);
+    }
     // The text part of an assistant calls itself a Gemma 4.
     let whole = outer.text(KEY)?.and_then(Architecture::from_model_type);
     if whole == Some(Architecture::Gemma4Assistant) {
@@ -129,6 +137,7 @@ impl Common {
             rope_factors: None,
             layers,
             assistant: None,
+            eagle: None,
         }
     }
 }

@@ -4,7 +4,7 @@ use hf2q_gguf::Metadata;
 
 use super::reader::Reader;
 use crate::architecture::{Architecture, accepted_names};
-use crate::config::{Assistant, Centroids, Config, Experts, Layer, first_of_kind, kv_sources};
+use crate::config::{Assistant, Centroids, Config, Eagle, Experts, Layer, first_of_kind, kv_sources};
 use crate::error::{ArchError, Origin};
 use crate::rope::{Rope, RopeFactors, RopeScaling};
 use crate::validate::{MAX_LAYERS, validate};
@@ -66,6 +66,7 @@ fn read(r: &Reader<'_>, layer_count: usize, has_tensor: HasTensor<'_>) -> Result
         rope_factors: layers.iter().any(|l| l.rope.factors).then_some(RopeFactors::Stored),
         layers,
         assistant: assistant(r, has_tensor)?,
+        eagle: eagle(r, hidden)?,
     })
 }
 
@@ -81,6 +82,28 @@ fn assistant(r: &Reader<'_>, has_tensor: HasTensor<'_>) -> Result<Option<Assista
         false => None,
     };
     Ok(Some(Assistant { target_hidden: r.size("embedding_length_out")?, centroids }))
+}
+
+/// What joins a head to its target.
+fn eagle(r: &Reader<'_>, hidden: usize) -> Result<Option<Eagle>, ArchError> {
+    const LAYERS: &str = "target_layers";
+    if r.architecture != Architecture::Eagle3 {
+        return Ok(None);
+    }
+    let found = r.sizes(LAYERS)?;
+    let target_layers =
+        found.ok_or_else(|| ArchError::Missing { origin: Origin::Metadata, key: r.key(LAYERS) })?;
+    let draft_vocab = match r.opt_size("draft_vocab_size")? {
+        Some(size) => size,
+        None => vocab(r)?,
+    };
+    Ok(Some(Eagle {
+        target_hidden: r.opt_size("target_hidden_size")?.unwrap_or(hidden),
+        target_layers,
+        draft_vocab,
+        norm_before_residual: r.opt_bool("norm_before_residual")?.unwrap_or(false),
+        norm_before_fc: r.opt_bool("norm_before_fc")?.unwrap_or(false),
+    }))
 }
 
 /// Values of keys that change results and that no code here follows.
@@ -202,7 +225,7 @@ fn windows(r: &Reader<'_>, layers: usize) -> Result<Vec<Option<u32>>, ArchError>
             Some(_) => r.pattern(PATTERN, layers, 6)?,
             None => return Err(ArchError::Missing { origin: Origin::Metadata, key: r.key(PATTERN) }),
         },
-        Architecture::Llama => vec![true; layers],
+        Architecture::Llama | Architecture::Eagle3 => vec![true; layers],
         Architecture::Qwen3 | Architecture::Qwen3Moe => vec![false; layers],
     };
     Ok(pattern.into_iter().map(|windowed| window.filter(|_| windowed)).collect())
@@ -239,7 +262,7 @@ impl Kinds {
     fn read(r: &Reader<'_>, usual_head_dim: usize, has_tensor: HasTensor<'_>) -> Result<Self, ArchError> {
         let has_factors = match r.architecture {
             Architecture::Gemma4 | Architecture::Gemma4Assistant => true,
-            Architecture::Llama => has_tensor("rope_freqs.weight"),
+            Architecture::Llama | Architecture::Eagle3 => has_tensor("rope_freqs.weight"),
             _ => false,
         };
         let head_dim = head_dim(r, "", usual_head_dim)?;

@@ -42,6 +42,20 @@ impl Reader<'_> {
         found.iter().map(|&size| self.bounded(key, size.into())).collect::<Result<_, _>>().map(Some)
     }
 
+    /// A list of sizes.
+    pub(crate) fn sizes(&self, key: &str) -> Result<Option<Vec<usize>>, ArchError> {
+        if self.metadata.get(&self.key(key)).is_none() {
+            return Ok(None);
+        }
+        let found = match self.metadata.get(&self.key(key)) {
+            Some(Value::Array(Array::I32(list))) if list.iter().all(|n| *n >= 0) => {
+                list.iter().map(|n| n.unsigned_abs()).collect()
+            }
+            _ => self.metadata.u32s(&self.key(key))?,
+        };
+        found.iter().map(|&size| self.bounded(key, size.into())).collect::<Result<_, _>>().map(Some)
+    }
+
     /// Which layers have a window: an array of booleans, or the period of the global layers (each `period`-th).
     pub(crate) fn pattern(&self, key: &str, layers: usize, usual: usize) -> Result<Vec<bool>, ArchError> {
         let found = match self.metadata.get(&self.key(key)) {

@@ -18,6 +18,7 @@ impl Config {
         w.rope();
         w.experts();
         w.assistant();
+        w.eagle();
     }
 }
 
@@ -133,6 +134,17 @@ impl<'a> Writer<'a> {
             self.size("num_centroids", count);
             self.size("centroid_intermediate_top_k", top_k);
         }
+    }
+
+    /// The size of the draft vocabulary is hf2q's own key: llama.cpp counts `d2t`.
+    fn eagle(&mut self) {
+        let Some(eagle) = &self.config.eagle else { return };
+        let layers = eagle.target_layers.iter().map(|&layer| narrow(layer)).collect();
+        self.put("target_layers", Value::Array(Array::U32(layers)));
+        self.size("target_hidden_size", eagle.target_hidden);
+        self.size("draft_vocab_size", eagle.draft_vocab);
+        self.put("norm_before_residual", Value::Bool(eagle.norm_before_residual));
+        self.put("norm_before_fc", Value::Bool(eagle.norm_before_fc));
     }
 
     /// A layer of a kind, or else of the other kind.

@@ -44,8 +44,35 @@ pub(crate) fn all() -> Vec<(String, Value)> {
         ("mistral-7b-v0.1", mistral()),
         ("smollm2-135m", smollm2()),
         ("qwen3-30b-a3b", qwen3_30b()),
+        ("eagle3-tiny-moe", head()),
+        ("eagle3-speculator", speculator()),
     ];
     tiny.chain(published.into_iter().map(|(name, json)| (name.to_owned(), json))).collect()
+}
+
+/// `config.json` of the head of the demo model.
+pub(crate) fn head() -> Value {
+    tiny("../../models/demo/eagle3-tiny-moe")
+}
+
+/// A head as the `speculators` library writes it, of fewer tokens and narrower than its target.
+pub(crate) fn speculator() -> Value {
+    json!({
+        "architectures": ["Eagle3Speculator"],
+        "draft_vocab_size": 32000,
+        "eagle_aux_hidden_state_layer_ids": [2, 18, 33],
+        "norm_before_residual": true,
+        "speculators_config": { "algorithm": "eagle3" },
+        "speculators_model_type": "eagle3",
+        "target_hidden_size": 4096,
+        "torch_dtype": "bfloat16",
+        "transformer_layer_config": {
+            "attention_bias": false, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2048,
+            "intermediate_size": 6144, "max_position_embeddings": 40960, "model_type": "llama",
+            "num_attention_heads": 32, "num_hidden_layers": 1, "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
+            "rope_theta": 1000000.0, "vocab_size": 151936
+        }
+    })
 }
 
 /// The value with some keys replaced; `null` stays in.

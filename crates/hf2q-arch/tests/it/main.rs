@@ -7,6 +7,8 @@ mod damage;
 #[cfg(test)]
 mod facts;
 #[cfg(test)]
+mod heads;
+#[cfg(test)]
 mod metadata;
 #[cfg(test)]
 mod refusals;

@@ -2,8 +2,8 @@
 
 use hf2q_gguf::TensorType;
 
-/// A list of tokens: the one tensor of integers.
-const TOKENS: &str = "masked_embd_ordering";
+/// Lists of tokens: the tensors of integers.
+const TOKENS: [(&str, TensorType); 2] = [("masked_embd_ordering", TensorType::I32), ("d2t", TensorType::I64)];
 
 /// What says which tokens get logits, as a router says which experts compute.
 const CENTROIDS: &str = "masked_embd_centroids.weight";
@@ -12,8 +12,8 @@ const CENTROIDS: &str = "masked_embd_centroids.weight";
 /// kernels only read as f32 is f32, the rest is `own`. Tensors that recipes leave alone have this type in quantized
 /// files too.
 pub fn natural_type(name: &str, shape: &[u64], own: TensorType) -> TensorType {
-    if name == TOKENS {
-        return TensorType::I32;
+    if let Some((_, ty)) = TOKENS.iter().find(|(tokens, _)| *tokens == name) {
+        return *ty;
     }
     let exact = shape.len() < 2
         || !name.ends_with(".weight")
@@ -39,6 +39,7 @@ mod tests {
             ("blk.0.pre_ffw_norm_2.weight", &[8], TensorType::F32),
             ("masked_embd_centroids.weight", &[8, 9], TensorType::F32),
             ("masked_embd_ordering", &[9], TensorType::I32),
+            ("d2t", &[9], TensorType::I64),
         ] {
             assert_eq!(natural_type(name, shape, TensorType::Bf16), ty, "{name}");
         }

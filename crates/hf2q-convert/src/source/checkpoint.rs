@@ -6,6 +6,7 @@ use std::path::Path;
 use hf2q_arch::{Class, Config, TensorRow};
 use hf2q_gguf::Bytes;
 
+use super::target::Target;
 use super::{Kind, Source, SourceTensor, metadata};
 use crate::checkpoint::{Checkpoint, CheckpointTensor};
 use crate::error::ConvertError;
@@ -14,18 +15,32 @@ use crate::recipe;
 use crate::rows::{Finder, Rows};
 use crate::scales::{self, Quantization};
 
-pub(super) fn open(path: &Path) -> Result<Source, ConvertError> {
+pub(super) fn open(path: &Path, target: Option<&Target>) -> Result<Source, ConvertError> {
     let folder = Folder::new(path);
     let json = folder.required_json("config.json")?;
-    let config = Config::from_hf(&json)?;
+    let mut config = Config::from_hf(&json)?;
+    let mut warnings = Vec::new();
+    if let Some(target) = target {
+        target.join(path, &mut config, &mut warnings)?;
+    }
+    if let Some(eagle) = &config.eagle {
+        if eagle.target_layers.is_empty() {
+            return Err(ConvertError::TargetLayers { path: folder.path("config.json") });
+        }
+        warnings.push(format!(
+            "the head reads the inputs of layers {:?} of its target, counted from 0",
+            eagle.target_layers
+        ));
+    }
     let quantization = Quantization::read(&folder, &json)?;
     let checkpoint = Checkpoint::open(&folder)?;
     scales::refuse_packed(checkpoint.names().filter_map(|n| Some((n, checkpoint.get(n)?))))?;
-    let mut warnings = Vec::new();
     let tensors = Map { folder: &folder, config: &config, quantization: &quantization }
         .tensors(&checkpoint, &mut warnings)?;
-    let metadata = metadata::of_checkpoint(&folder, &config)?;
-    Ok(Source { kind: Kind::Checkpoint, config, metadata, tensors, inputs: folder.inputs()?, warnings })
+    let metadata = metadata::of_checkpoint(&folder, &config, target)?;
+    let mut inputs = folder.inputs()?;
+    inputs.extend(target.iter().flat_map(|target| target.inputs.iter().cloned()));
+    Ok(Source { kind: Kind::Checkpoint, config, metadata, tensors, inputs, warnings })
 }
 
 struct Map<'a> {
@@ -41,10 +56,17 @@ impl Map<'_> {
         checkpoint: &Checkpoint,
         warnings: &mut Vec<String>,
     ) -> Result<Vec<SourceTensor>, ConvertError> {
-        let names: HashMap<String, &str> = checkpoint.names().map(|n| (canonical(n), n)).collect();
+        let names: HashMap<String, &str> =
+            checkpoint.names().map(|n| (canonical(n, self.config), n)).collect();
         let find = |name: &str| -> Option<&CheckpointTensor> { checkpoint.get(names.get(name)?) };
         let (missing, scales) = (Vec::new(), Vec::new());
-        let mut finder = Finder { find: &find, quantization: self.quantization, missing, scales };
+        let mut finder = Finder {
+            find: &find,
+            quantization: self.quantization,
+            vocabulary: self.config.vocab,
+            missing,
+            scales,
+        };
         let mut used: HashSet<String> = HashSet::new();
         let mut tensors = Vec::new();
         for row in self.config.tensors() {
@@ -135,8 +157,14 @@ fn account_for_rest<'a>(
     Ok(())
 }
 
-/// Names as text-only checkpoints have them.
-fn canonical(name: &str) -> String {
+/// Names as text-only checkpoints have them; those of heads as their authors' have.
+fn canonical(name: &str, config: &Config) -> String {
+    if config.eagle.is_some() {
+        let name = name.strip_prefix("model.").unwrap_or(name);
+        return name
+            .strip_prefix("layers.0.")
+            .map_or_else(|| name.to_owned(), |rest| format!("midlayer.{rest}"));
+    }
     for (prefix, plain) in [
         ("model.language_model.", "model."),
         ("language_model.model.", "model."),

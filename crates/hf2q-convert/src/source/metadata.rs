@@ -3,12 +3,17 @@
 use hf2q_arch::Config;
 use hf2q_gguf::{Metadata, Value};
 
+use super::target::Target;
 use crate::error::ConvertError;
 use crate::folder::Folder;
 use crate::tokenizer;
 
 /// Everything but what depends on the types of the tensors.
-pub(super) fn of_checkpoint(folder: &Folder, config: &Config) -> Result<Metadata, ConvertError> {
+pub(super) fn of_checkpoint(
+    folder: &Folder,
+    config: &Config,
+    target: Option<&Target>,
+) -> Result<Metadata, ConvertError> {
     let mut metadata = Metadata::default();
     let mut put = |key: &str, value: Value| metadata.insert(key.to_owned(), value);
     put("general.type", Value::String("model".to_owned()));
@@ -18,8 +23,10 @@ pub(super) fn of_checkpoint(folder: &Folder, config: &Config) -> Result<Metadata
     config.to_metadata(&mut metadata);
     sampling(folder, &mut metadata)?;
     // A drafter speaks its target's tokens, whether or not it brings a tokenizer.
-    if config.assistant.is_none() || tokenizer::is_there(folder) {
-        tokenizer::write(folder, config, &mut metadata)?;
+    match target {
+        Some(target) => target.tokens(&mut metadata),
+        None if config.architecture.is_drafter() && !tokenizer::is_there(folder) => {}
+        None => tokenizer::write(folder, config, &mut metadata)?,
     }
     Ok(metadata)
 }

@@ -3,6 +3,7 @@
 mod checkpoint;
 mod gguf;
 mod metadata;
+mod target;
 
 use std::path::{Path, PathBuf};
 
@@ -11,6 +12,7 @@ use hf2q_gguf::{Metadata, TensorType, same_file};
 
 use crate::error::ConvertError;
 use crate::rows::Rows;
+use target::Target;
 
 /// A model to be written in other types.
 #[derive(Debug)]
@@ -50,7 +52,17 @@ impl Source {
     /// # Errors
     /// The files are damaged, incomplete, or of an architecture that is not supported.
     pub fn open(path: &Path) -> Result<Self, ConvertError> {
-        if path.is_dir() { checkpoint::open(path) } else { gguf::open(path) }
+        if path.is_dir() { checkpoint::open(path, None) } else { gguf::open(path) }
+    }
+
+    /// The same for a checkpoint of a drafter, whose tokens, and what else its files leave open, are those of its target: a folder
+    /// or a GGUF file too.
+    ///
+    /// # Errors
+    /// As [`Source::open`]; it is no checkpoint of a drafter, or one for another model: the first difference is named.
+    pub fn open_drafter(path: &Path, target: &Path) -> Result<Self, ConvertError> {
+        let target = Target::open(target)?;
+        if path.is_dir() { checkpoint::open(path, Some(&target)) } else { Err(target.no_drafter(path, None)) }
     }
 
     /// The model's architecture and sizes.

@@ -79,8 +79,8 @@ pub(super) fn check(gguf: &Gguf, found: &mut Verification) {
 
 /// Whether the file drafts for another model and brings no tokenizer, which it need not.
 fn is_drafter(metadata: &Metadata) -> bool {
-    metadata.str("general.architecture").is_ok_and(|name| name == Architecture::Gemma4Assistant.name())
-        && metadata.get("tokenizer.ggml.model").is_none()
+    let architecture = metadata.str("general.architecture").ok().and_then(Architecture::from_name);
+    architecture.is_some_and(Architecture::is_drafter) && metadata.get("tokenizer.ggml.model").is_none()
 }
 
 /// What is wrong with the tokenizer of a file whose embedding has so many rows.

@@ -17,6 +17,10 @@ pub(crate) struct ConvertArgs {
     #[arg(short = 't', long = "type", alias = "outtype", value_name = "TYPE", default_value = "q8_0", ignore_case = true,
         value_parser = recipes())]
     pub(crate) ty: String,
+    /// The model that a drafter is for, a folder or a GGUF file: the drafter's file gets its tokens, and is refused where it
+    /// does not fit
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) target: Option<PathBuf>,
     /// Give every matrix the base type of TYPE: no mixture
     #[arg(long)]
     pub(crate) pure: bool,

@@ -19,7 +19,10 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
     let input = hub::resolve(&args.input)?;
     check_input(&input)?;
     let started = Instant::now();
-    let source = Source::open(&input)?;
+    let source = match &args.target {
+        Some(target) => Source::open_drafter(&input, &hub::resolve(target)?)?,
+        None => Source::open(&input)?,
+    };
     let plan = Plan::new(&source, options)?;
     if args.dry_run {
         return print_plan(&plan, source.bytes());
