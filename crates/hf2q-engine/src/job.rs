@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use crate::constraint::Constraint;
 use crate::error::EngineError;
-use crate::generate::Finish;
 use crate::logprobs::Logprobs;
 use crate::sample::Sampler;
 
@@ -103,6 +102,21 @@ pub enum Event {
     },
     /// The job could not be computed. Others share the error where one step failed for all.
     Failed(Arc<EngineError>),
+}
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// A stop token was drawn.
+    Stop(u32),
+    /// `max_tokens` were drawn, or the context is full.
+    Length,
+    /// Its constraint allows nothing more, or the vector of its prompt is there.
+    Complete,
+    /// Its deadline has passed.
+    Deadline,
+    /// The caller ended it.
+    Cancelled,
 }
 
 /// Gets the events of a job, on the engine's thread: it must not wait for anything. `false` ends the job at once; no other

@@ -1,15 +1,14 @@
 //! Stage 8: sequences, KV pages, steps, sampling, and the scheduler of many jobs.
 //!
-//! In: a backend, a plan with its weights, and token ids: of sequences ([`Engine`]), of one answer ([`Generation`]), of many
-//! jobs at once ([`Scheduler`], and [`Service`], the thread that owns one). Out: logits, and tokens drawn from them. This
-//! crate alone owns state between steps.
+//! In: a backend, a plan with its weights, and token ids: of sequences ([`Engine`]), or of jobs ([`Scheduler`], and [`Service`],
+//! the thread that owns one), with a [`Drafter`] that guesses tokens ahead, if there is one. Out: logits, and tokens drawn from
+//! them. This crate alone owns state between steps.
 
 mod cache;
 mod constraint;
 pub mod draft;
 mod engine;
 mod error;
-mod generate;
 mod job;
 mod logprobs;
 mod needs;
@@ -24,11 +23,10 @@ mod stats;
 
 pub use constraint::{Constraint, ConstraintError, TokenSet};
 pub use draft::control::DraftDepth;
-pub use draft::{DraftRequest, DraftTree, Drafter, Ngram, Seen};
+pub use draft::{DraftRequest, DraftTree, Drafter, ModelDrafter, Ngram, Seen};
 pub use engine::{Engine, LogitRows, SequenceId, Work};
 pub use error::EngineError;
-pub use generate::{Finish, Generation, Request};
-pub use job::{Answer, Event, Job, Pooling, Sink, Task, Times, Usage};
+pub use job::{Answer, Event, Finish, Job, Pooling, Sink, Task, Times, Usage};
 pub use logprobs::Logprobs;
 pub use needs::{GroupNeeds, Needs};
 pub use options::{Budget, CacheOptions, EngineOptions, WindowPolicy};

@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::job::{Job, Sink};
 use crate::options::EngineOptions;
-use crate::scheduler::{JobId, JobLimits, Rejected, Scheduler, SchedulerOptions, SchedulerStats};
+use crate::scheduler::{Drafting, JobId, JobLimits, Rejected, Scheduler, SchedulerOptions, SchedulerStats};
 
 /// A handle of a thread that computes jobs. No call but [`Service::shutdown`] waits for a step. The thread ends when it is
 /// shut down, or when the last handle and the last ticket are gone and the jobs that were left have ended.
@@ -107,7 +107,22 @@ impl Service {
     /// # Errors
     /// As [`Scheduler::new`]; the system gives no thread.
     pub fn start(engine: Engine, options: SchedulerOptions) -> Result<Self, EngineError> {
-        let scheduler = Scheduler::new(engine, options)?;
+        Self::with_drafts(engine, options, None)
+    }
+
+    /// Starts the thread; its jobs get drafts.
+    ///
+    /// # Errors
+    /// As [`Service::start`].
+    pub fn with_drafts(
+        engine: Engine,
+        options: SchedulerOptions,
+        drafting: Option<Drafting>,
+    ) -> Result<Self, EngineError> {
+        let mut scheduler = Scheduler::new(engine, options)?;
+        if let Some(drafting) = drafting {
+            scheduler = scheduler.with_drafts(drafting);
+        }
         let inbox = Inbox {
             jobs: VecDeque::new(),
             cancelled: Vec::new(),

@@ -176,7 +176,7 @@ impl Conversation {
     /// All answers, when they have ended.
     pub(crate) async fn collect(mut self) -> Result<Collected, Failure> {
         let mut messages: Vec<Message> = (0..self.choices).map(|_| Message::default()).collect();
-        let mut cached_tokens = None;
+        let (mut tokens, mut cached_tokens) = (Tokens::default(), None);
         while let Some(turn) = self.next().await {
             match turn {
                 Turn::Started { cached_tokens: cached } => cached_tokens = cached_tokens.or(Some(cached)),
@@ -188,19 +188,13 @@ impl Conversation {
                     if let Some(failure) = Failure::of(&end) {
                         return Err(failure);
                     }
-                    let message = &mut messages[choice];
-                    message.answer_tokens = usage.answer_tokens;
-                    message.thought_tokens = thought;
-                    message.end = Some(end);
+                    tokens.add(&usage, thought);
+                    messages[choice].end = Some(end);
                 }
             }
         }
-        let tokens = Tokens {
-            prompt: self.prompt_tokens,
-            cached: cached_tokens.unwrap_or(0),
-            answer: messages.iter().map(|m| m.answer_tokens).sum(),
-            thought: messages.iter().map(|m| m.thought_tokens).sum(),
-        };
+        tokens.prompt = self.prompt_tokens;
+        tokens.cached = cached_tokens.unwrap_or(0);
         Ok(Collected { messages, tokens, lease: self.answers.lease })
     }
 }
@@ -222,6 +216,20 @@ pub(crate) struct Tokens {
     pub(crate) answer: usize,
     /// Those of the answers that were thoughts.
     pub(crate) thought: usize,
+    /// Those of the answers that were guessed.
+    pub(crate) accepted: usize,
+    /// Guesses that were wrong.
+    pub(crate) rejected: usize,
+}
+
+impl Tokens {
+    /// An answer has ended.
+    pub(crate) fn add(&mut self, usage: &Usage, thought: usize) {
+        self.answer += usage.answer_tokens;
+        self.thought += thought;
+        self.accepted += usage.accepted_tokens;
+        self.rejected += usage.drafted_tokens - usage.accepted_tokens;
+    }
 }
 
 /// One answer.
@@ -231,8 +239,6 @@ pub(crate) struct Message {
     pub(crate) reasoning: String,
     pub(crate) calls: Vec<CallOfTool>,
     pub(crate) tokens: Vec<Shown>,
-    pub(crate) answer_tokens: usize,
-    pub(crate) thought_tokens: usize,
     pub(crate) end: Option<End>,
 }
 

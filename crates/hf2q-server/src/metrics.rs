@@ -140,6 +140,13 @@ const NUMBERS: &[Number] = &[
         s.cached_tokens as f64
     }),
     ("hf2q_answer_tokens_total", "counter", "Tokens drawn.", |s| s.answer_tokens as f64),
+    ("hf2q_drafts_total", "counter", "Drafts computed.", |s| s.drafts.drafts as f64),
+    ("hf2q_drafted_tokens_total", "counter", "Tokens guessed and computed.", |s| s.drafts.drafted as f64),
+    ("hf2q_accepted_tokens_total", "counter", "Guessed tokens that were drawn.", |s| {
+        s.drafts.accepted as f64
+    }),
+    ("hf2q_drafting_seconds_total", "counter", "Time that guessing took.", |s| s.drafts.seconds),
+    ("hf2q_drafter_failures_total", "counter", "Failures of the drafter.", |s| s.drafts.failures as f64),
     ("hf2q_prefix_lookups_total", "counter", "Prompts looked up in the cache.", |s| s.cache.lookups as f64),
     ("hf2q_prefix_hits_total", "counter", "Prompts of which the cache held a part.", |s| s.cache.hits as f64),
     ("hf2q_prefix_evictions_total", "counter", "Pages given up for others.", |s| s.cache.evictions as f64),
@@ -165,6 +172,7 @@ fn engines(page: &mut Page, models: &[(String, SchedulerStats)]) {
             page.histogram(name, &format!("model=\"{}\"", escape(id)), read(stats));
         }
     }
+    drafts(page, models);
     page.head("hf2q_pages", "gauge", "Pages of the KV cache by what they are used for.");
     for (id, stats) in models {
         for group in &stats.cache.groups {
@@ -172,6 +180,23 @@ fn engines(page: &mut Page, models: &[(String, SchedulerStats)]) {
                 let labels =
                     format!("model=\"{}\",group=\"{}\",state=\"{state}\"", escape(id), escape(&group.name));
                 page.value("hf2q_pages", &labels, n as f64);
+            }
+        }
+    }
+}
+
+/// How often guesses were right, by how far ahead they were made.
+fn drafts(page: &mut Page, models: &[(String, SchedulerStats)]) {
+    for (name, help, which) in [
+        ("hf2q_draft_levels_total", "Drafts that had a token at this depth.", 0),
+        ("hf2q_draft_levels_accepted_total", "Drafts whose token at this depth was drawn.", 1),
+    ] {
+        page.head(name, "counter", help);
+        for (id, stats) in models {
+            for (depth, level) in (1..).zip(&stats.drafts.levels) {
+                let drafter = escape(&stats.drafts.drafter);
+                let labels = format!("model=\"{}\",drafter=\"{drafter}\",depth=\"{depth}\"", escape(id));
+                page.value(name, &labels, [level.0, level.1][which] as f64);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hf2q_engine::{Engine, EngineError, Pooling, Sampling, SchedulerOptions, Service};
+use hf2q_engine::{Drafting, Engine, EngineError, Pooling, Sampling, SchedulerOptions, Service};
 use hf2q_grammar::Grammars;
 use hf2q_text::answer::AnswerFormat;
 use hf2q_text::{ChatTemplate, Tokenizer};
@@ -13,6 +13,8 @@ pub struct Loaded {
     pub engine: Engine,
     /// How jobs share it.
     pub scheduler: SchedulerOptions,
+    /// What guesses tokens ahead of it.
+    pub drafting: Option<Drafting>,
     /// Its tokenizer.
     pub tokenizer: Tokenizer,
     /// Its chat template; base models have none.
@@ -51,7 +53,7 @@ impl Model {
         let tokenizer = Arc::new(loaded.tokenizer);
         Ok(Self {
             id,
-            service: Service::start(loaded.engine, loaded.scheduler)?,
+            service: Service::with_drafts(loaded.engine, loaded.scheduler, loaded.drafting)?,
             grammars: Arc::new(Grammars::new(Arc::clone(&tokenizer), vocabulary)),
             tokenizer,
             template: loaded.template,

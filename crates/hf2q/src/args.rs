@@ -4,6 +4,7 @@ mod bench;
 mod bench_serve;
 mod compare;
 mod convert;
+mod draft;
 mod fit;
 mod gguf;
 mod imatrix;
@@ -29,6 +30,7 @@ pub(crate) use bench::BenchArgs;
 pub(crate) use bench_serve::{BenchServeArgs, Endpoint, Length, LimitArgs, LoadArgs};
 pub(crate) use compare::CompareArgs;
 pub(crate) use convert::ConvertArgs;
+pub(crate) use draft::{DraftArg, DraftArgs};
 pub(crate) use fit::FitArgs;
 pub(crate) use gguf::{EditArgs, GetArgs, GgufAction, GgufArgs, SetArgs, TemplateArgs, UnsetArgs};
 pub(crate) use imatrix::ImatrixArgs;
@@ -156,6 +158,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
     #[command(flatten)]
+    pub(crate) drafts: DraftArgs,
+    #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
 }
 
@@ -168,6 +172,8 @@ pub(crate) struct ChatArgs {
     pub(crate) system: Option<String>,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) drafts: DraftArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
 }

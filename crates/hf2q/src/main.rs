@@ -4,6 +4,7 @@ mod args;
 mod commands;
 mod config;
 mod device;
+mod drafts;
 mod hub;
 mod interrupt;
 mod load;

@@ -1,20 +1,21 @@
 //! A model that is ready to answer.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hf2q_engine::{
-    CacheOptions, Engine, EngineOptions, Finish, Generation, Needs, Request, Sampler, Sampling, SequenceId,
-    WindowPolicy,
+    CacheOptions, Engine, EngineOptions, Event, Finish, Job, JobId, Needs, Sampler, Sampling, Scheduler,
+    SchedulerOptions, Task, Times, Usage, WindowPolicy,
 };
 use hf2q_gguf::{Gguf, Metadata};
 use hf2q_model::Model;
 use hf2q_plan::{Backend, Passes, Plan};
 use hf2q_text::{ChatRequest, ChatTemplate, Controls, StopStrings, Tokenizer};
 
-use crate::args::{EngineArgs, SamplingArgs};
+use crate::args::{DraftArgs, EngineArgs, SamplingArgs};
 use crate::device::{Wanted, Wish};
+use crate::drafts::{Target, prepare};
 use crate::{interrupt, load, memory, terminal};
 
 /// Context where neither the user nor the model asks for less.
@@ -23,14 +24,13 @@ pub(crate) const DEFAULT_CONTEXT: usize = 8192;
 /// Ends of prompts and answers from which a conversation can go on another way, in models with windows.
 pub(crate) const ENDS: usize = 4;
 
-/// Tokenizer, template and engine of one model, with one sequence.
+/// Tokenizer, template and engine of one model, for one answer at a time. What was computed for one serves the next.
 pub(crate) struct Session {
-    pub(crate) engine: Engine,
+    scheduler: Scheduler,
     pub(crate) tokenizer: Tokenizer,
     pub(crate) template: Option<ChatTemplate>,
     pub(crate) backend: String,
     defaults: Sampling,
-    sequence: SequenceId,
 }
 
 /// What an answer took.
@@ -41,6 +41,9 @@ pub(crate) struct Timing {
     pub(crate) prompt_time: Duration,
     pub(crate) answer_tokens: usize,
     pub(crate) answer_time: Duration,
+    /// Tokens that were guessed, and those of them that were right.
+    pub(crate) drafted_tokens: usize,
+    pub(crate) accepted_tokens: usize,
 }
 
 /// A finished answer.
@@ -112,25 +115,30 @@ pub(crate) fn open(
 
 impl Session {
     /// Loads everything. Nothing of the weights is copied.
-    pub(crate) fn open(gguf: &Gguf, args: &EngineArgs) -> Result<Self> {
+    pub(crate) fn open(gguf: &Gguf, args: &EngineArgs, drafts: &DraftArgs) -> Result<Self> {
         let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
         let template = ChatTemplate::from_metadata(gguf.metadata(), &tokenizer)?;
         let model = load::model(gguf)?;
         let windows = WindowPolicy::Drop { ends: ENDS };
         let sizes = EngineOptions {
             cache: CacheOptions { windows, ..CacheOptions::default() },
-            ..args.sizes(&model, 1)?
+            ..args.sizes(&model, 1 + drafts.rows())?
         };
-        let (mut engine, backend) = args.engine(&model, sizes)?;
-        let sequence = engine.add_sequence()?;
+        let target = Target { model: &model, tokenizer: &tokenizer, engine: args, sizes };
+        let prepared = prepare(&target, drafts)?;
+        let engine = open(&model, prepared.plan, (&*prepared.backend, sizes))?;
+        let mut scheduler = Scheduler::new(engine, SchedulerOptions { queue: 1, busy_rows: sizes.rows })?;
+        if let Some(drafting) = prepared.drafting {
+            scheduler = scheduler.with_drafts(drafting);
+        }
         let defaults = default_sampling(gguf.metadata())?;
-        Ok(Self { engine, tokenizer, template, backend, defaults, sequence })
+        Ok(Self { scheduler, tokenizer, template, backend: prepared.backend.describe(), defaults })
     }
 
     /// Flags first, then the model's recommendation, then what llama.cpp does.
     pub(crate) fn sampler(&self, args: &SamplingArgs) -> Result<Sampler> {
         let d = &self.defaults;
-        let vocabulary = self.engine.vocabulary();
+        let vocabulary = self.scheduler.limits().vocabulary;
         if let Some((id, _)) = args.logit_bias.iter().find(|(id, _)| *id as usize >= vocabulary) {
             bail!("--logit-bias names token {id}, but the model has {vocabulary}");
         }
@@ -166,49 +174,68 @@ impl Session {
         args: &SamplingArgs,
         mut show: impl FnMut(&str) -> Result<()>,
     ) -> Result<Answer> {
-        let reused = self.reuse(prompt)?;
-        let started = Instant::now();
-        let request = Request {
-            sequence: self.sequence,
-            prompt: &prompt[reused..],
-            stop: self.tokenizer.stop_ids(),
+        let answer = hf2q_engine::Answer {
+            stop: self.tokenizer.stop_ids().to_vec(),
             max_tokens: args.max_tokens,
+            ..hf2q_engine::Answer::new(sampler.clone())
         };
-        let held = &prompt[..reused];
-        let generation =
-            Generation::start(&mut self.engine, sampler, request, held, || !interrupt::pressed())?;
-        let prompt_time = started.elapsed();
-        let mut timing = Timing {
-            prompt_tokens: prompt.len(),
-            reused_tokens: reused,
-            prompt_time,
-            answer_tokens: 0,
-            answer_time: Duration::ZERO,
-        };
-        let Some(generation) = generation else {
-            self.reset()?;
-            return Ok(Answer { text: String::new(), finish: Finish::Cancelled, timing });
-        };
+        let job = Job { prompt: prompt.to_vec(), task: Task::Answer(Box::new(answer)), deadline: None };
+        let (sender, events) = mpsc::channel();
+        let id = self.scheduler.submit(job, Box::new(move |event| sender.send(event).is_ok()))?;
         let mut output = Output::new(&self.tokenizer, &args.stop);
-        let (finish, answer_tokens) = decode(generation, &mut output, &mut show)?;
-        timing.answer_tokens = answer_tokens;
-        timing.answer_time = started.elapsed() - prompt_time;
-        Ok(Answer { text: output.text, finish, timing })
+        let ended = follow(&mut self.scheduler, (id, &events), &mut output, &mut show);
+        // Whatever has gone wrong, the next answer begins with nothing under way.
+        self.scheduler.cancel(id);
+        let (finish, mut timing) = ended?;
+        timing.answer_tokens = output.tokens;
+        Ok(Answer { text: output.text, finish: output.stopped.unwrap_or(finish), timing })
     }
+}
 
-    /// Forgets the conversation.
-    pub(crate) fn reset(&mut self) -> Result<()> {
-        self.engine.remove_sequence(self.sequence)?;
-        self.sequence = self.engine.add_sequence()?;
-        Ok(())
+/// Computes until the answer has ended, and shows it as it comes.
+fn follow(
+    scheduler: &mut Scheduler,
+    (id, events): (JobId, &mpsc::Receiver<Event>),
+    output: &mut Output<'_>,
+    show: &mut impl FnMut(&str) -> Result<()>,
+) -> Result<(Finish, Timing)> {
+    loop {
+        if output.stopped.is_some() || interrupt::pressed() {
+            scheduler.cancel(id);
+        } else {
+            scheduler.step();
+        }
+        for event in events.try_iter() {
+            match event {
+                Event::Token { id, .. } if output.stopped.is_none() => show(&output.push(id))?,
+                Event::Finished { reason, usage, times } => {
+                    show(&output.finish())?;
+                    if usage.non_finite > 0 {
+                        let n = usage.non_finite;
+                        terminal::note(&format!(
+                            "warning: {n} logits were not finite; the model's weights may be damaged"
+                        ));
+                    }
+                    return Ok((reason, Timing::new(&usage, &times)));
+                }
+                Event::Failed(error) => return Err(error.into()),
+                Event::Token { .. } | Event::Started { .. } | Event::Prompt(_) | Event::Embedding(_) => {}
+            }
+        }
     }
+}
 
-    /// Begins `prompt` with what the cache holds of it; returns how many tokens that is.
-    fn reuse(&mut self, prompt: &[u32]) -> Result<usize> {
-        self.engine.remove_sequence(self.sequence)?;
-        let reused;
-        (self.sequence, reused) = self.engine.add_sequence_with_prefix(prompt)?;
-        Ok(reused)
+impl Timing {
+    fn new(usage: &Usage, times: &Times) -> Self {
+        Self {
+            prompt_tokens: usage.prompt_tokens,
+            reused_tokens: usage.cached_tokens,
+            prompt_time: times.prompt,
+            answer_tokens: usage.answer_tokens,
+            answer_time: times.answer,
+            drafted_tokens: usage.drafted_tokens,
+            accepted_tokens: usage.accepted_tokens,
+        }
     }
 }
 
@@ -217,18 +244,26 @@ struct Output<'t> {
     detokenizer: Option<hf2q_text::Detokenizer<'t>>,
     stops: StopStrings,
     text: String,
+    /// Tokens that were taken.
+    tokens: usize,
+    /// A stop string was found.
+    stopped: Option<Finish>,
 }
 
 impl<'t> Output<'t> {
     fn new(tokenizer: &'t Tokenizer, stops: &[String]) -> Self {
         let detokenizer = Some(tokenizer.detokenizer(Controls::Skip).mid_text());
-        Self { detokenizer, stops: StopStrings::new(stops.iter().cloned()), text: String::new() }
+        let stops = StopStrings::new(stops.iter().cloned());
+        Self { detokenizer, stops, text: String::new(), tokens: 0, stopped: None }
     }
 
     /// Text that became certain with this token.
     fn push(&mut self, token: u32) -> String {
+        self.tokens += 1;
         let text = self.detokenizer.as_mut().map(|d| d.push(token)).unwrap_or_default();
-        self.keep(|stops| stops.push(&text))
+        let text = self.keep(|stops| stops.push(&text));
+        self.stopped = self.stops.is_stopped().then_some(Finish::Stop(token));
+        text
     }
 
     /// Text that was held back.
@@ -242,35 +277,6 @@ impl<'t> Output<'t> {
         self.text.push_str(&text);
         text
     }
-}
-
-fn decode(
-    mut generation: Generation<'_>,
-    output: &mut Output<'_>,
-    show: &mut impl FnMut(&str) -> Result<()>,
-) -> Result<(Finish, usize)> {
-    let mut tokens = 0;
-    let finish = loop {
-        if interrupt::pressed() {
-            break Finish::Cancelled;
-        }
-        match generation.next_token()? {
-            Ok(token) => {
-                tokens += 1;
-                show(&output.push(token))?;
-                if output.stops.is_stopped() {
-                    break Finish::Stop(token);
-                }
-            }
-            Err(finish) => break finish,
-        }
-    };
-    show(&output.finish())?;
-    if generation.non_finite() > 0 {
-        let n = generation.non_finite();
-        terminal::note(&format!("warning: {n} logits were not finite; the model's weights may be damaged"));
-    }
-    Ok((finish, tokens))
 }
 
 pub(crate) fn default_sampling(metadata: &Metadata) -> Result<Sampling> {

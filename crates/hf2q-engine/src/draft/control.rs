@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 /// The deepest level of drafts whose depth is chosen.
-pub(crate) const MOST_DEPTH: usize = 16;
+const MOST_DEPTH: usize = 16;
 
 /// How many levels drafts have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,10 +20,17 @@ pub enum DraftDepth {
     Fixed(usize),
 }
 
+impl DraftDepth {
+    /// The deepest level where the depth is chosen.
+    pub const MOST: usize = MOST_DEPTH;
+}
+
 /// Of what is counted here, the past counts less with each draft.
 const KEPT: f32 = 0.85;
 /// How many drafts the drafter's average over all jobs counts for in a job that is new.
 const PRIOR: f32 = 2.0;
+/// How likely the first level of the first draft is thought to be right.
+const FIRST: f32 = 0.6;
 /// What an average keeps with each value.
 const SMOOTH: f64 = 0.9;
 /// Steps without drafts after one that did not pay, at first and at most.
@@ -207,10 +214,12 @@ impl Control {
         // Drafts are compared with steps that have none.
         let Some(plain) = self.costs.plain(rows) else { return 0 };
         let level_seconds = self.level_seconds.value.unwrap_or(0.0);
-        let (mut line, mut tokens) = (1.0, 0.0);
+        let (mut line, mut tokens, mut above) = (1.0, 0.0, FIRST);
         let (mut best, mut most) = (0, MARGIN);
         for level in 0..MOST_DEPTH {
-            line *= f64::from(job.levels.at(level, self.levels.at(level, 0.6)));
+            // Of a level that was never tried the one above it says most.
+            above = job.levels.at(level, self.levels.at(level, above));
+            line *= f64::from(above);
             tokens += line;
             let depth = level + 1;
             let drafting = level_seconds * (depth * jobs) as f64 / plain;

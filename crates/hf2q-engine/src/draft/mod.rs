@@ -7,6 +7,8 @@
 mod assistant;
 
 pub(crate) mod control;
+mod eagle;
+mod model;
 mod ngram;
 
 use crate::error::EngineError;
@@ -14,6 +16,8 @@ use crate::sample::Sampler;
 use crate::scheduler::JobId;
 
 pub use assistant::AssistantDrafter;
+pub use eagle::EagleDrafter;
+pub use model::ModelDrafter;
 pub use ngram::Ngram;
 
 /// Tokens that may follow a sequence. Several nodes may continue the same one.

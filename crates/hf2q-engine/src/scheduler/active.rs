@@ -10,8 +10,7 @@ use crate::draft::DraftRequest;
 use crate::draft::control::JobControl;
 use crate::engine::LogitRows;
 use crate::error::EngineError;
-use crate::generate::Finish;
-use crate::job::{Answer, Event, Job, Pooling, Sink, Task, Times, Usage};
+use crate::job::{Answer, Event, Finish, Job, Pooling, Sink, Task, Times, Usage};
 use crate::logprobs::Logprobs;
 
 /// What a job has got and still needs. Where its rows are stored is not part of it: a job that loses them goes on from its

@@ -6,7 +6,7 @@ use hf2q_plan::PAGE;
 
 use super::active::Active;
 use super::{Running, Scheduler};
-use crate::generate::Finish;
+use crate::job::Finish;
 
 impl Scheduler {
     /// Gives sequences to jobs that wait, in their order, as long as there are places and pages for their prompts. Where the

@@ -4,7 +4,7 @@ use super::share::{Want, divide};
 use super::{Running, Scheduler};
 use crate::engine::Work;
 use crate::error::EngineError;
-use crate::generate::Finish;
+use crate::job::Finish;
 
 /// Rows for one of the jobs that run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

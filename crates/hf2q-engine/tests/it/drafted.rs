@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use hf2q_cpu::{CpuBackend, CpuOptions};
 use hf2q_engine::{
     Budget, CacheOptions, DraftDepth, DraftRequest, DraftTree, Drafter, Drafting, EngineError, EngineOptions,
-    Event, Finish, Job, JobId, Pooling, Scheduler, SchedulerOptions, Seen, Task, WindowPolicy,
+    Event, Finish, Job, JobId, ModelDrafter, Pooling, Scheduler, SchedulerOptions, Seen, Task, WindowPolicy,
 };
 use hf2q_model::{Model, RecordOptions};
 use hf2q_plan::{Backend, KvFormat};
@@ -236,19 +236,19 @@ fn case<'a>(backend: &'a dyn Backend, toys: &'a [(&'static str, Model)], seed: u
     }
 }
 
-/// Prompts of both kinds of random texts, every sampler, constraints, formats and sizes: 2,048 jobs.
+/// Prompts of both kinds of random texts, every sampler, constraints, formats and sizes.
 #[test]
 fn answers_with_drafts_are_those_without() {
     let toys = wide();
     let backend = CpuBackend::new(CpuOptions { threads: 1, isa: None }).unwrap();
     let (mut jobs, mut accepted) = (0, 0);
-    for seed in 0..128 {
+    for seed in 0..32 {
         let mut random = Random::new(seed * 31 + 5);
         let planned: Vec<(Plan, Vec<u32>)> = (0..16).map(|_| plan(&mut random)).collect();
         accepted += case(&backend, &toys, seed).check(&planned, seed);
         jobs += planned.len();
     }
-    assert!(jobs == 2048 && accepted > 2000, "{accepted} drafted tokens were right");
+    assert!(jobs == 512 && accepted > 500, "{accepted} drafted tokens were right");
 }
 
 /// An answer of the toy with a window to a prompt of 30 tokens.
@@ -361,4 +361,40 @@ fn a_drafter_that_fails_is_reported_once_and_the_job_goes_on() {
         assert!(messages.len() == 1 && messages[0].contains(said), "{how}: {messages:?}");
         assert_eq!(stats.drafts.failures, 1);
     }
+}
+
+/// A drafter that is a model: the same one is always right, another one is not, and neither changes the answer.
+#[test]
+fn a_model_drafts_with_the_jobs_own_draws() {
+    for (seed, least) in [(5, 20), (6, 0)] {
+        let other = hf2q_model::toy::all(seed).into_iter().find(|(name, _)| *name == "gemma3").unwrap().1;
+        let jobs = || (0..5).map(|i| (warm(vec![], 30), i)).map(|(job, draws)| keyed(job, draws));
+        let (mut plain, sizes) = (small(), EngineOptions { context: 90, ..SIZES });
+        let drafter = ModelDrafter::new("toy", engine(&other, sizes));
+        let mut drafted = small().with_drafts(drafting(drafter, 5));
+        let run = |scheduler: &mut Scheduler| {
+            let logs: Vec<Log> = jobs()
+                .map(|job| {
+                    let log = Log::default();
+                    scheduler.submit(job, log.sink()).unwrap();
+                    log
+                })
+                .collect();
+            while scheduler.step() {}
+            logs.iter().map(|log| (log.finish(), log.tokens())).collect::<Vec<_>>()
+        };
+        assert_eq!(run(&mut plain), run(&mut drafted));
+        let stats = drafted.stats();
+        assert_eq!((stats.drafts.failures, stats.drafts.drafter.as_str()), (0, "model toy"));
+        assert!(stats.drafts.accepted >= 5 * least, "{:?}", stats.drafts);
+        // The same model is wrong nowhere.
+        assert!(seed == 6 || stats.drafts.accepted == stats.drafts.drafted, "{:?}", stats.drafts);
+    }
+}
+
+fn keyed(mut job: Job, key: u64) -> Job {
+    if let Task::Answer(answer) = &mut job.task {
+        answer.draws = key;
+    }
+    job
 }

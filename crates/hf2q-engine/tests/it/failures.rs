@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hf2q_engine::{
-    Budget, CacheOptions, Engine, EngineError, EngineOptions, Generation, LogitRows, Request, Sampler,
-    Sampling, WindowPolicy, Work,
-};
+use hf2q_engine::{Budget, CacheOptions, Engine, EngineError, EngineOptions, LogitRows, WindowPolicy, Work};
 use hf2q_model::RecordOptions;
 use hf2q_plan::{Backend, BackendError, KvFormat, Passes, Plan, Step};
 use hf2q_reference::ReferenceBackend;
@@ -123,14 +120,4 @@ fn impossible_sizes_are_refused_by_name() {
             other => panic!("{options:?}: {other:?}"),
         }
     }
-}
-
-#[test]
-fn an_empty_prompt_is_called_so() {
-    let mut engine = engine(&windowed(), SIZES);
-    let sequence = engine.add_sequence().unwrap();
-    let sampler = Sampler::new(Sampling::default()).unwrap();
-    let request = Request { sequence, prompt: &[], stop: &[], max_tokens: None };
-    let error = Generation::start(&mut engine, &sampler, request, &[], || true).err().unwrap();
-    assert!(matches!(error, EngineError::EmptyPrompt), "{error}");
 }

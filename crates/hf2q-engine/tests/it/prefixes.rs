@@ -1,12 +1,9 @@
 //! What is kept of sequences serves others, within its budget.
 
-use hf2q_engine::{
-    Budget, CacheOptions, EngineError, EngineOptions, Generation, LogitRows, Request, Sampler, Sampling,
-    WindowPolicy,
-};
+use hf2q_engine::{Budget, CacheOptions, EngineError, EngineOptions, LogitRows, Sampling, WindowPolicy};
 use hf2q_plan::PAGE;
 
-use crate::support::{SIZES, engine, logits, tokens, windowed};
+use crate::support::{SIZES, answer, engine, logits, scheduler, tokens, windowed};
 
 fn keeping(budget: Budget) -> EngineOptions {
     EngineOptions { cache: CacheOptions { budget, windows: WindowPolicy::Keep }, ..SIZES }
@@ -90,25 +87,21 @@ fn pages_in_use_are_not_evicted() {
 
 #[test]
 fn another_answer_to_the_same_prompt_computes_one_token() {
-    let sampler = Sampler::new(Sampling { temperature: 0.0, ..Sampling::default() }).unwrap();
+    let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
     let prompt = tokens(100, 3);
     let mut answers = Vec::new();
     // Two pages and a part; where window pages are dropped, the global page at the prompt's end is kept a second time
     // with the window there.
     for (windows, most) in [(WindowPolicy::Keep, 3), (WindowPolicy::Drop { ends: 2 }, 4)] {
         let options = EngineOptions { cache: CacheOptions { windows, ..CacheOptions::default() }, ..SIZES };
-        let mut engine = engine(&windowed(), options);
-        for expected in [0, 99, 99, 99] {
-            let (sequence, reused) = engine.add_sequence_with_prefix(&prompt).unwrap();
-            assert_eq!(reused, expected, "{windows:?}");
-            let request = Request { sequence, prompt: &prompt[reused..], stop: &[], max_tokens: Some(60) };
-            let held = &prompt[..reused];
-            let started = Generation::start(&mut engine, &sampler, request, held, || true).unwrap();
-            let mut started = started.unwrap();
-            answers.push(std::iter::from_fn(|| started.next_token().unwrap().ok()).collect::<Vec<u32>>());
-            engine.remove_sequence(sequence).unwrap();
-            let stats = engine.cache_stats();
-            assert!(stats.groups.iter().all(|g| g.in_use == 0 && g.cached <= most), "{windows:?} {stats:?}");
+        let mut scheduler = scheduler(engine(&windowed(), options));
+        for expected in [0, 99, 198, 297] {
+            let (drawn, _) = answer(&mut scheduler, &prompt, sampling.clone(), (&[], Some(60)));
+            answers.push(drawn);
+            let stats = scheduler.stats();
+            assert_eq!(stats.cached_tokens, expected, "{windows:?}");
+            let groups = stats.cache.groups;
+            assert!(groups.iter().all(|g| g.in_use == 0 && g.cached <= most), "{windows:?} {groups:?}");
         }
     }
     assert!(answers[0].len() == 60 && answers.iter().all(|a| *a == answers[0]));

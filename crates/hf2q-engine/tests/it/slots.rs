@@ -1,12 +1,12 @@
 //! Many sequences on a cache that is too small for all: each has its limit, and what does not fit is said.
 
 use hf2q_engine::{
-    Answer, Budget, CacheOptions, EngineError, EngineOptions, Event, Finish, Generation, Job, LogitRows,
-    Request, Sampler, Sampling, Scheduler, SchedulerOptions, Task, WindowPolicy,
+    Answer, Budget, CacheOptions, EngineError, EngineOptions, Event, Finish, Job, LogitRows, Sampler,
+    Sampling, Scheduler, SchedulerOptions, Task, WindowPolicy,
 };
 use hf2q_plan::PAGE;
 
-use crate::support::{Log, engine, tokens, windowed};
+use crate::support::{Log, answer, engine, scheduler, tokens, windowed};
 
 const CONTEXT: usize = 2048;
 const SLOTS: usize = 10;
@@ -57,28 +57,18 @@ fn a_cache_that_is_full_refuses_and_goes_on_when_a_sequence_ends() {
 #[test]
 fn an_answer_ends_at_the_limit_of_its_slot() {
     let context = PROMPT + 20;
-    let mut engine = engine(&windowed(), EngineOptions { context, ..options(Budget::Sequences) });
-    let sampler = Sampler::new(Sampling { temperature: 0.0, ..Sampling::default() }).unwrap();
+    let engine = engine(&windowed(), EngineOptions { context, ..options(Budget::Sequences) });
+    let mut scheduler = scheduler(engine);
     for salt in 0..SLOTS {
-        let sequence = engine.add_sequence().unwrap();
         let prompt = tokens(PROMPT, salt as u32);
-        let request = Request { sequence, prompt: &prompt, stop: &[], max_tokens: None };
-        let mut answer = Generation::start(&mut engine, &sampler, request, &[], || true).unwrap().unwrap();
-        let mut drawn = 0;
-        let finish = loop {
-            match answer.next_token().unwrap() {
-                Ok(_) => drawn += 1,
-                Err(finish) => break finish,
-            }
-            assert!(drawn <= context, "an answer without end");
-        };
-        assert_eq!((finish, drawn), (Finish::Length, context - PROMPT + 1));
+        let (drawn, finish) = answer(&mut scheduler, &prompt, Sampling::default(), (&[], None));
+        assert_eq!((finish, drawn.len()), (Finish::Length, context - PROMPT + 1));
     }
 }
 
 #[test]
 fn jobs_on_a_cache_that_holds_few_of_them_all_end_at_their_limit() {
-    let answer =
+    let limited =
         |max_tokens| Answer { max_tokens, ..Answer::new(Sampler::new(Sampling::default()).unwrap()) };
     let pages = 8;
     let engine = engine(&windowed(), EngineOptions { logit_rows: SLOTS, ..options(Budget::Pages(pages)) });
@@ -89,7 +79,7 @@ fn jobs_on_a_cache_that_holds_few_of_them_all_end_at_their_limit() {
     for salt in 0..SLOTS {
         logs.push(Log::default());
         let max_tokens = (salt > 0).then_some(5);
-        let task = Task::Answer(Box::new(answer(max_tokens)));
+        let task = Task::Answer(Box::new(limited(max_tokens)));
         let job = Job { prompt: tokens(PROMPT, salt as u32), task, deadline: None };
         scheduler.submit(job, logs[salt].sink()).unwrap();
     }

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use hf2q_engine::{
-    Budget, CacheOptions, Engine, EngineOptions, Event, Finish, LogitRows, SequenceId, Sink, WindowPolicy,
+    Answer, Budget, CacheOptions, Engine, EngineOptions, Event, Finish, Job, LogitRows, Sampler, Sampling,
+    Scheduler, SchedulerOptions, SequenceId, Sink, Task, WindowPolicy,
 };
 use hf2q_gguf::Bytes;
 use hf2q_model::{Model, RecordOptions, toy};
@@ -85,6 +86,27 @@ impl<F: Fn(&Step) -> Result<(), BackendError> + Send + Sync> Program for Watched
     fn move_slots(&mut self, group: GroupId, moves: &[SlotMove]) -> Result<(), BackendError> {
         self.inner.move_slots(group, moves)
     }
+}
+
+/// For one or few jobs, each step as large as the engine allows.
+pub(crate) fn scheduler(engine: Engine) -> Scheduler {
+    let busy_rows = engine.options().rows;
+    Scheduler::new(engine, SchedulerOptions { queue: 100, busy_rows }).unwrap()
+}
+
+/// Tokens and end of one answer.
+pub(crate) fn answer(
+    scheduler: &mut Scheduler,
+    prompt: &[u32],
+    sampling: Sampling,
+    (stop, max_tokens): (&[u32], Option<usize>),
+) -> (Vec<u32>, Finish) {
+    let answer = Answer { stop: stop.to_vec(), max_tokens, ..Answer::new(Sampler::new(sampling).unwrap()) };
+    let job = Job { prompt: prompt.to_vec(), task: Task::Answer(Box::new(answer)), deadline: None };
+    let log = Log::default();
+    scheduler.submit(job, log.sink()).unwrap();
+    while scheduler.step() {}
+    (log.tokens(), log.finish().unwrap())
 }
 
 /// What a job's sink has got.

@@ -137,7 +137,7 @@ async fn whole(call: &Call, head: &Head, mut conversation: Conversation) -> Hand
             Turn::Started { cached_tokens } => tokens.cached = cached_tokens,
             Turn::Part { deltas, .. } => deltas.iter().for_each(|delta| add(&mut blocks, delta)),
             Turn::Ended { end, usage, .. } => {
-                tokens.answer = usage.answer_tokens;
+                tokens.add(&usage, 0);
                 last = end;
             }
         }
@@ -188,7 +188,7 @@ impl Writer {
                     }
                 }
                 Turn::Ended { end, usage, .. } => {
-                    tokens.answer = usage.answer_tokens;
+                    tokens.add(&usage, 0);
                     last = end;
                 }
             }

@@ -70,7 +70,10 @@ pub(crate) fn usage(tokens: Tokens) -> Json {
         "prompt_tokens": tokens.prompt, "completion_tokens": tokens.answer,
         "total_tokens": tokens.prompt + tokens.answer,
         "prompt_tokens_details": { "cached_tokens": tokens.cached },
-        "completion_tokens_details": { "reasoning_tokens": tokens.thought },
+        "completion_tokens_details": {
+            "reasoning_tokens": tokens.thought,
+            "accepted_prediction_tokens": tokens.accepted, "rejected_prediction_tokens": tokens.rejected,
+        },
     })
 }
 
@@ -163,8 +166,7 @@ impl Chunks {
                 }
                 Turn::Part { choice, deltas, tokens } => self.part(choice, deltas, tokens).await?,
                 Turn::Ended { choice, end, usage, thought } => {
-                    self.tokens.answer += usage.answer_tokens;
-                    self.tokens.thought += thought;
+                    self.tokens.add(&usage, thought);
                     if let Some(failure) = Failure::of(&end) {
                         let error = self.call.failed(failure);
                         return self.events.data(&error.json(self.call.dialect)).await;

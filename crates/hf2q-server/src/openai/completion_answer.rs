@@ -125,7 +125,7 @@ impl Progress {
                 }
             }
             Piece::End { end, usage, .. } => {
-                self.tokens.answer += usage.answer_tokens;
+                self.tokens.add(&usage, 0);
                 return Some(end);
             }
             Piece::Embedding(_) => {}

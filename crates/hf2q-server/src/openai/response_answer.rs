@@ -205,8 +205,7 @@ async fn whole(call: &Call, head: &Head, mut conversation: Conversation, mut ans
                 deltas.into_iter().for_each(|delta| drop(answer.add(delta)));
             }
             Turn::Ended { end, usage, thought, .. } => {
-                tokens.answer = usage.answer_tokens;
-                tokens.thought = thought;
+                tokens.add(&usage, thought);
                 last = end;
             }
         }
@@ -255,8 +254,7 @@ impl Writer {
                     }
                 }
                 Turn::Ended { end, usage, thought, .. } => {
-                    tokens.answer = usage.answer_tokens;
-                    tokens.thought = thought;
+                    tokens.add(&usage, thought);
                     last = end;
                 }
             }

@@ -99,6 +99,7 @@ impl Source for Demo {
         let options =
             EngineOptions { context: self.context, sequences: self.sequences, rows, logit_rows: rows, cache };
         Ok(Loaded {
+            drafting: None,
             engine: Engine::open(&backend, plan, weights, options)?,
             scheduler: SchedulerOptions { queue: self.queue, busy_rows: rows },
             tokenizer,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::convert::parse_size;
-use super::{EngineArgs, MOST, MOST_ROWS, number};
+use super::{DraftArgs, EngineArgs, MOST, MOST_ROWS, number};
 
 #[derive(Debug, Args)]
 #[command(after_help = SERVE_NOTES)]
@@ -31,6 +31,8 @@ pub(crate) struct ServeArgs {
     pub(crate) load: LoadArgs,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) drafts: DraftArgs,
 }
 
 /// Who may ask.

@@ -20,7 +20,7 @@ Ctrl-C stops an answer. A line that ends in \\ goes on in the next one; a pasted
 
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     let gguf = load::open(&args.model)?;
-    let session = Session::open(&gguf, &args.engine)?;
+    let session = Session::open(&gguf, &args.engine, &args.drafts)?;
     if session.template.is_none() {
         bail!("{} has no chat template; use `hf2q run --raw`", args.model.display());
     }
@@ -81,12 +81,10 @@ impl Chat<'_> {
             "/help" | "/?" => terminal::note(HELP),
             "/reset" | "/clear" => {
                 self.messages.retain(|m| m["role"] == "system");
-                self.session.reset()?;
                 terminal::note(&terminal::dim("forgotten"));
             }
             "/system" => {
                 self.messages = system_message(Some(rest).filter(|t| !t.is_empty()));
-                self.session.reset()?;
                 terminal::note(&terminal::dim(match self.messages.len() {
                     0 => "a new conversation without instructions",
                     _ => "a new conversation with these instructions",
@@ -122,7 +120,7 @@ impl Chat<'_> {
                     "{error:#}\nYour last message is taken back; /reset forgets the conversation"
                 ));
                 self.messages.pop();
-                self.session.reset()
+                Ok(())
             }
         }
     }

@@ -8,7 +8,7 @@ use hf2q_engine::{Finish, Sampler, Sampling};
 use hf2q_gguf::Gguf;
 use hf2q_text::Specials;
 
-use crate::args::{DemoArgs, SamplingArgs};
+use crate::args::{DemoArgs, DraftArgs, SamplingArgs};
 use crate::commands::convert::print_summary;
 use crate::commands::run::speed;
 use crate::session::{Answer, Session};
@@ -58,7 +58,7 @@ fn bundled() -> Result<PathBuf> {
 fn speak(model: &Path, args: &DemoArgs) -> Result<()> {
     interrupt::install_once()?;
     let gguf = Gguf::open(model)?;
-    let mut session = Session::open(&gguf, &args.engine)?;
+    let mut session = Session::open(&gguf, &args.engine, &DraftArgs::none())?;
     let sampling = SamplingArgs::for_demo(TOKENS);
     let sampler =
         Sampler::new(Sampling { temperature: 0.7, top_k: 40, top_p: 0.95, seed: 1, ..Sampling::default() })?;
@@ -66,7 +66,6 @@ fn speak(model: &Path, args: &DemoArgs) -> Result<()> {
     let prompt = session.tokenizer.encode_prompt(PROMPT, Specials::AsText);
     let answer = session.answer(&prompt, &sampler, &sampling, terminal::print)?;
     finish(&answer)?;
-    session.reset()?;
     let turn = session.chat_prompt(&[serde_json::json!({ "role": "user", "content": QUESTION })])?;
     terminal::print_line(&format!("\n3. Ask it: {QUESTION}\n"))?;
     let answer = session.answer(&turn, &sampler, &sampling, terminal::print)?;

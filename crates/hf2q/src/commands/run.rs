@@ -12,7 +12,7 @@ use crate::{interrupt, load, terminal};
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let gguf = load::open(&args.model)?;
     let engine = EngineArgs { silent: args.quiet, ..args.engine.clone() };
-    let mut session = Session::open(&gguf, &engine)?;
+    let mut session = Session::open(&gguf, &engine, &args.drafts)?;
     let text = terminal::text_or_stdin(args.prompt.as_deref(), "PROMPT")?;
     // What `echo` and editors put at the end of a text is not meant.
     let text = if args.prompt.is_none() { text.strip_suffix('\n').unwrap_or(&text) } else { &text };
@@ -82,5 +82,13 @@ pub(crate) fn speed(t: &Timing) -> String {
         t.answer_tokens,
         // The first token comes with the prompt.
         rate(t.answer_tokens.saturating_sub(1), t.answer_time),
-    )
+    ) + &guessed(t)
+}
+
+/// What drafts were good for.
+fn guessed(t: &Timing) -> String {
+    match t.drafted_tokens {
+        0 => String::new(),
+        n => format!(", {} of {n} guesses right", t.accepted_tokens),
+    }
 }

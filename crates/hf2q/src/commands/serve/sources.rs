@@ -7,11 +7,12 @@ use anyhow::{Context, Result, bail};
 use hf2q_engine::{Budget, CacheOptions, EngineOptions, Needs, Pooling, SchedulerOptions, WindowPolicy};
 use hf2q_gguf::{Gguf, Metadata};
 use hf2q_model::Model;
-use hf2q_plan::{Backend, Passes, Plan};
+use hf2q_plan::{Backend, Plan};
 use hf2q_server::{Loaded, Source};
 use hf2q_text::{ChatTemplate, Tokenizer};
 
-use crate::args::{EngineArgs, ServeArgs};
+use crate::args::{DraftArgs, EngineArgs, ServeArgs};
+use crate::drafts::{Prepared, Target, prepare};
 use crate::{load, memory, session, terminal};
 
 /// Rows whose logits one step gives, at least: embeddings and probabilities of prompts go in such chunks.
@@ -30,6 +31,7 @@ struct Local {
 /// How all models are run.
 struct How {
     engine: EngineArgs,
+    drafts: DraftArgs,
     parallel: usize,
     queue: usize,
     busy: Option<usize>,
@@ -40,6 +42,7 @@ struct How {
 pub(crate) fn find(args: &ServeArgs) -> Result<Vec<Box<dyn Source>>> {
     let how = Arc::new(How {
         engine: args.engine.clone(),
+        drafts: args.drafts.clone(),
         parallel: args.load.parallel,
         queue: args.load.queue,
         busy: args.load.busy_chunk,
@@ -134,9 +137,9 @@ impl Local {
         let template = ChatTemplate::from_metadata(metadata, &tokenizer)?;
         let model = load::model(&gguf)?;
         let how = &self.how;
-        let plan = Arc::new(Plan::compile(model.record(&how.engine.kv)?, Passes::ALL));
         let sizes = how.sizes(&model)?;
-        let backend = how.engine.backend(&model, &[(&plan, sizes)])?;
+        let target = Target { model: &model, tokenizer: &tokenizer, engine: &how.engine, sizes };
+        let Prepared { plan, backend, drafting } = prepare(&target, &how.drafts)?;
         let sizes = how.fit(&model, &plan, (&*backend, sizes))?;
         let needs = Needs::new(&*backend, &plan, model.weights_for(&plan.recording), sizes)?;
         let engine = session::open(&model, plan, (&*backend, sizes))?;
@@ -153,6 +156,7 @@ impl Local {
         Ok(Loaded {
             engine,
             scheduler: SchedulerOptions { queue: how.queue, busy_rows },
+            drafting,
             tokenizer,
             template,
             sampling: session::default_sampling(metadata)?,
@@ -167,7 +171,7 @@ impl How {
     fn sizes(&self, model: &Model) -> Result<EngineOptions> {
         let base = self.engine.sizes(model, 1)?;
         let rows = base.rows.max((2 * self.parallel).min(base.context));
-        let logit_rows = LOGIT_ROWS.max(self.parallel).min(rows);
+        let logit_rows = LOGIT_ROWS.max(self.parallel + self.drafts.rows()).min(rows);
         let budget = match self.kv_memory {
             Some(bytes) => Budget::Bytes(usize::try_from(bytes).unwrap_or(usize::MAX)),
             None => Budget::Sequences,

@@ -1,0 +1,87 @@
+//! How tokens are guessed ahead.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use hf2q_engine::DraftDepth;
+
+/// The deepest drafts: each token takes a row of a step.
+const MOST_DEPTH: usize = 32;
+
+/// Who guesses the next tokens, and how far.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Speculation")]
+pub(crate) struct DraftArgs {
+    /// Let tokens be guessed, which the model then checks several at a time: answers are the same, and come sooner where guesses
+    /// are right. `ngram` takes what followed the last words where they stood before; MODEL is a smaller model of the same
+    /// vocabulary, or a head made for this model
+    #[arg(long, value_name = "ngram|none|MODEL", default_value = DEFAULT)]
+    pub(crate) draft: DraftArg,
+    /// Tokens that are guessed at once
+    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = depth)]
+    pub(crate) draft_depth: DraftDepth,
+}
+
+/// Where nobody says.
+const DEFAULT: &str = "none";
+
+/// What guesses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DraftArg {
+    None,
+    Ngram,
+    Model(PathBuf),
+}
+
+impl FromStr for DraftArg {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "none" => Self::None,
+            "ngram" => Self::Ngram,
+            path => Self::Model(path.into()),
+        })
+    }
+}
+
+fn depth(text: &str) -> Result<DraftDepth, String> {
+    match text.parse() {
+        _ if text == "auto" => Ok(DraftDepth::Auto),
+        Ok(n) if (1..=MOST_DEPTH).contains(&n) => Ok(DraftDepth::Fixed(n)),
+        _ => Err(format!("expected auto or a number from 1 to {MOST_DEPTH}")),
+    }
+}
+
+impl DraftArgs {
+    /// No drafts.
+    pub(crate) fn none() -> Self {
+        Self { draft: DraftArg::None, draft_depth: DraftDepth::Auto }
+    }
+
+    /// Rows whose logits a step must have room for beside those of a job's last token.
+    pub(crate) fn rows(&self) -> usize {
+        match (&self.draft, self.draft_depth) {
+            (DraftArg::None, _) => 0,
+            (_, DraftDepth::Auto) => DraftDepth::MOST,
+            (_, DraftDepth::Fixed(depth)) => 2 * depth,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drafters_and_depths() {
+        let arg = |text: &str| text.parse::<DraftArg>().unwrap();
+        assert_eq!((arg("none"), arg("ngram")), (DraftArg::None, DraftArg::Ngram));
+        assert_eq!(arg("./ngram"), DraftArg::Model("./ngram".into()));
+        assert_eq!((depth("auto"), depth("5")), (Ok(DraftDepth::Auto), Ok(DraftDepth::Fixed(5))));
+        for bad in ["0", "33", "-1", "five", ""] {
+            assert!(depth(bad).unwrap_err().contains("1 to 32"));
+        }
+    }
+}
