@@ -1,6 +1,8 @@
 //! The crate through its public interface.
 
 #[cfg(test)]
+mod assistant;
+#[cfg(test)]
 mod cover;
 #[cfg(test)]
 mod layers;

@@ -13,7 +13,7 @@ use hf2q_plan::{Backend, KvFormat, Passes, Plan, Recording};
 use crate::draft::{DraftRequest, DraftTree, Drafter, Seen};
 use crate::engine::{Engine, LogitRows, SequenceId, Work};
 use crate::error::EngineError;
-use crate::options::EngineOptions;
+use crate::options::{Budget, CacheOptions, EngineOptions, WindowPolicy};
 use crate::scheduler::JobId;
 use chain::Chain;
 use rows::{KvTaps, Row};
@@ -55,10 +55,11 @@ impl Followed {
 
 impl AssistantDrafter {
     /// Prepares an assistant on a backend. `target` is the recording of the model that it drafts for, with
-    /// [all rows](hf2q_model::RecordOptions::all_rows); `format` is how keys and values are kept.
+    /// [all rows](hf2q_model::RecordOptions::all_rows), and `options` are those of that model's engine; `format` is how the
+    /// assistant's engine keeps keys and values, of as many positions as the other one.
     ///
     /// # Errors
-    /// The target's plan is not what the assistant reads; no engine can be opened with `options`.
+    /// The target's plan is not what the assistant reads; no engine can be opened.
     pub fn open(
         assistant: Assistant,
         target: &Recording,
@@ -72,6 +73,7 @@ impl AssistantDrafter {
         let recording = assistant.record(format).map_err(refused)?;
         let weights = assistant.weights_for(&recording);
         let width = recording.logits.width;
+        let options = sizes(options, &recording, target);
         let plan = Arc::new(Plan::compile(recording, Passes::ALL));
         let engine = Engine::open(backend, plan, weights, options)?;
         Ok(Self { name, assistant, engine, taps, kv, jobs: HashMap::new(), serial: 0, width })
@@ -228,6 +230,22 @@ impl Drafter for AssistantDrafter {
         let _ = self.engine.remove_sequence(job.sequence);
         self.engine.forget();
     }
+}
+
+/// An engine as large as the target's; nothing in its caches is of use to another sequence.
+fn sizes(options: EngineOptions, recording: &Recording, target: &Recording) -> EngineOptions {
+    let page = |r: &Recording| r.caches.iter().map(hf2q_plan::Cache::page_bytes).sum::<usize>().max(1);
+    let budget = match options.cache.budget {
+        // As many pages as that makes there.
+        Budget::Bytes(bytes) => {
+            let share = bytes as f64 * page(recording) as f64 / page(target) as f64;
+            Budget::Bytes((share as usize).max(page(recording)))
+        }
+        same => same,
+    };
+    let cache = CacheOptions { budget, windows: WindowPolicy::Drop { ends: 0 } };
+    let logit_rows = options.sequences.min(options.rows);
+    EngineOptions { logit_rows, cache, ..options }
 }
 
 /// What stands for a row at a position of a sequence. Rows are made of what is seen, so two of them need not be alike where
