@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use hf2q_cpu::{CpuBackend, CpuOptions};
 use hf2q_engine::draft::AssistantDrafter;
 use hf2q_engine::{
-    CacheOptions, DraftRequest, Drafter, Engine, EngineOptions, JobId, LogitRows, Sampler, Sampling, Seen,
+    Answer, CacheOptions, DraftDepth, DraftRequest, DraftTree, Drafter, Drafting, Engine, EngineError,
+    EngineOptions, Event, Job, JobId, LogitRows, Sampler, Sampling, Scheduler, SchedulerOptions, Seen, Task,
     Work,
 };
 use hf2q_model::assistant::Assistant;
@@ -55,7 +56,7 @@ impl Pair {
         recording.keep(drafter.taps()).unwrap();
         let weights = model.weights_for(&recording);
         let plan = Arc::new(Plan::compile(recording, passes));
-        let target = Engine::open(backend, plan, weights, engine_options(1, 128)).unwrap();
+        let target = Engine::open(backend, plan, weights, engine_options(4, 128)).unwrap();
         Self { target, drafter }
     }
 
@@ -256,4 +257,110 @@ fn drafts_are_drawn_by_the_key_of_the_job() {
     drafts.sort();
     drafts.dedup();
     assert!(drafts.len() > 4, "{drafts:?}");
+}
+
+/// A history and what followed it in a draft.
+type Log = Arc<Mutex<Vec<(Vec<u32>, Vec<u32>)>>>;
+
+/// Notes what an assistant drafts, and gives every other time what it knows to be right, so that drafts are accepted too.
+struct Noted {
+    assistant: AssistantDrafter,
+    log: Log,
+    truth: Vec<Vec<u32>>,
+    random: Random,
+}
+
+impl Drafter for Noted {
+    fn name(&self) -> &str {
+        self.assistant.name()
+    }
+
+    fn taps(&self) -> &[String] {
+        self.assistant.taps()
+    }
+
+    fn seen(&mut self, seen: &[Seen<'_>]) -> Result<(), EngineError> {
+        self.assistant.seen(seen)
+    }
+
+    fn draft(&mut self, requests: &[DraftRequest<'_>]) -> Result<Vec<DraftTree>, EngineError> {
+        let mut drafts = self.assistant.draft(requests)?;
+        for (request, draft) in requests.iter().zip(&mut drafts) {
+            self.log.lock().unwrap().push((request.history.to_vec(), draft.tokens.clone()));
+            let known = self.truth.iter().find(|text| text.starts_with(request.history)).unwrap();
+            if self.random.chance(60) {
+                let right = known[request.history.len()..].iter().take(request.depth).copied();
+                *draft = DraftTree::chain(right.collect());
+            }
+        }
+        Ok(drafts)
+    }
+
+    fn forget(&mut self, job: JobId) {
+        self.assistant.forget(job);
+    }
+}
+
+/// Tokens of answers to `prompts`, all at once.
+fn answers(mut scheduler: Scheduler, prompts: &[Vec<u32>]) -> (Vec<Vec<u32>>, u64) {
+    let answers: Arc<Mutex<Vec<Vec<u32>>>> = Arc::new(Mutex::new(vec![Vec::new(); prompts.len()]));
+    for (i, prompt) in prompts.iter().enumerate() {
+        let sampler = Sampler::new(Sampling::default()).unwrap();
+        let answer = Answer { max_tokens: Some(14 + i), ..Answer::new(sampler) };
+        let job = Job { prompt: prompt.clone(), task: Task::Answer(Box::new(answer)), deadline: None };
+        let answers = Arc::clone(&answers);
+        let sink = Box::new(move |event| {
+            if let Event::Token { id, .. } = event {
+                answers.lock().unwrap()[i].push(id);
+            }
+            true
+        });
+        scheduler.submit(job, sink).unwrap();
+    }
+    while scheduler.step() {}
+    let accepted = scheduler.stats().drafts.accepted;
+    let answers = answers.lock().unwrap().clone();
+    (answers, accepted)
+}
+
+/// Behind a scheduler an assistant sees prompts in pieces and of drafts what was accepted; it drafts as if it had seen all at
+/// once, and answers are those without it.
+#[test]
+fn a_scheduler_shows_what_it_keeps() {
+    let backend = CpuBackend::new(CpuOptions { threads: 2, isa: None }).unwrap();
+    for name in ["dense", "unified", "ordered"] {
+        let golden = golden(&root().join("fixtures/assistant").join(name));
+        let prompts: Vec<Vec<u32>> =
+            golden["cases"].as_array().unwrap().iter().step_by(3).map(|case| ids(case, "ids")).collect();
+        let scheduler = |pair: Pair| {
+            let options = SchedulerOptions { queue: 16, busy_rows: 24 };
+            (Scheduler::new(pair.target, options).unwrap(), pair.drafter)
+        };
+        let (plain, _) = scheduler(Pair::open(name, &backend, Passes::ALL));
+        let (expected, _) = answers(plain, &prompts);
+        let (drafted, assistant) = scheduler(Pair::open(name, &backend, Passes::ALL));
+        let log = Log::default();
+        let truth = prompts.iter().zip(&expected).map(|(p, a)| [p.as_slice(), a].concat()).collect();
+        let noted = Noted { assistant, log: Arc::clone(&log), truth, random: Random::new(name, 3) };
+        let warn = Box::new(|error: &EngineError| panic!("{error}"));
+        let drafting = Drafting { drafter: Box::new(noted), depth: DraftDepth::Fixed(3), warn };
+        let (found, accepted) = answers(drafted.with_drafts(drafting), &prompts);
+        assert_eq!(found, expected, "{name}");
+        assert!(accepted > 20, "{name}: {accepted}");
+        let log = log.lock().unwrap();
+        assert!(log.len() > 10, "{name}: {}", log.len());
+        if let Some((history, _)) = log.iter().find(|(_, draft)| draft.is_empty()) {
+            panic!("{name}: nothing follows {history:?}");
+        }
+        let mut pair = Pair::open(name, &backend, Passes::ALL);
+        let sampler = Sampler::new(Sampling::default()).unwrap();
+        for (history, draft) in log.iter() {
+            let tokens = history[..history.len() - 1].to_vec();
+            let features = pair.features(&tokens, 128);
+            Shown { job: JobId(0), first: 0, tokens, features }.show(&mut pair.drafter, 128);
+            let whole = DraftRequest { depth: draft.len(), ..request(0, history, &sampler) };
+            assert_eq!(pair.drafter.draft(&[whole]).unwrap()[0].tokens, *draft, "{name}, {history:?}");
+            pair.drafter.forget(JobId(0));
+        }
+    }
 }
