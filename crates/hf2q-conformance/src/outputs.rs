@@ -35,6 +35,7 @@ pub fn check(backend: &dyn Backend, subject: &Subject, seed: u64) -> Result<Comp
     let names = names(&subject.recording, &mut random);
     let mut keeping = subject.clone();
     keeping.recording.keep(&names)?;
+    let first = subject.recording.outputs.len();
     let limits = Traffic::limits(&subject.recording, options);
     let mut fused = subject.open(backend, Passes::ALL, &limits)?;
     let mut kept = keeping.open(backend, Passes::ALL, &limits)?;
@@ -56,7 +57,7 @@ pub fn check(backend: &dyn Backend, subject: &Subject, seed: u64) -> Result<Comp
         };
         compare("logits", &logits, &expected);
         for (i, (name, seen)) in names.iter().zip(&eye.seen).enumerate() {
-            compare(name, &kept.output(i)?, seen);
+            compare(name, &kept.output(first + i)?, seen);
         }
         found.outputs += names.len();
     }

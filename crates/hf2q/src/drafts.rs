@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use hf2q_arch::Architecture;
-use hf2q_engine::draft::AssistantDrafter;
+use hf2q_engine::draft::{AssistantDrafter, EagleDrafter};
 use hf2q_engine::{Drafter, Drafting, EngineOptions, ModelDrafter, Ngram};
 use hf2q_gguf::Gguf;
 use hf2q_model::assistant::Assistant;
+use hf2q_model::eagle3::Eagle3;
 use hf2q_model::{Model, RecordOptions};
 use hf2q_plan::{Backend, KvFormat, Passes, Plan};
 use hf2q_text::Tokenizer;
@@ -65,6 +66,7 @@ fn file(path: &Path, target: &Target<'_>, backend: &Arc<dyn Backend>) -> Result<
     }
     match architecture {
         Some(Architecture::Gemma4Assistant) => assistant(&gguf, target, &**backend),
+        Some(Architecture::Eagle3) => eagle(&gguf, target, &**backend),
         _ => model(&gguf, &name, target, &**backend),
     }
 }
@@ -75,6 +77,12 @@ fn assistant(gguf: &Gguf, target: &Target<'_>, backend: &dyn Backend) -> Result<
     let recording = target.model.record(&RecordOptions { all_rows: true, ..target.engine.kv })?;
     let how = (KvFormat::F16, target.sizes);
     Ok(Box::new(AssistantDrafter::open(assistant, &recording, backend, how)?))
+}
+
+/// A head that reads what some of the target's layers have made.
+fn eagle(gguf: &Gguf, target: &Target<'_>, backend: &dyn Backend) -> Result<Box<dyn Drafter>> {
+    let head = Eagle3::new(load::model(gguf)?, target.model)?;
+    Ok(Box::new(EagleDrafter::open(head, backend, (KvFormat::F16, target.sizes))?))
 }
 
 /// A model of its own, with the same cache formats and as many sequences as the target.

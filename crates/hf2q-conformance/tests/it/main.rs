@@ -7,6 +7,8 @@ mod cpu;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]
+mod eagle3;
+#[cfg(test)]
 mod fusion;
 #[cfg(test)]
 mod goldens;
