@@ -1,6 +1,8 @@
 //! Everything that every backend must hold, on a GPU:
-//! `conformance [--device N] [--prebuilt DIR] [--cache DIR] [--nvrtc FILE] [--checkpoints DIR] suite|invariance|goldens [OPERATION …]`.
+//! `conformance [--device N] [--prebuilt DIR] [--cache DIR] [--nvrtc FILE] [--checkpoints DIR] [--every N]
+//! suite|invariance|goldens [OPERATION …]`. A checker of memory takes long: `--every` runs one of so many cases of the suite.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -22,7 +24,7 @@ fn say(text: &str) {
 
 fn main() -> ExitCode {
     let (mut options, mut checkpoints) = (CudaOptions::default(), PathBuf::from("fixtures/tiny"));
-    let mut words = Vec::new();
+    let (mut words, mut every) = (Vec::new(), 1);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().unwrap_or_default();
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
             "--prebuilt" => options.prebuilt = Some(value().into()),
             "--cache" => options.kernel_cache = Some(value().into()),
             "--nvrtc" => options.nvrtc = Some(value().into()),
+            "--every" => every = value().parse().unwrap_or(1),
             "--checkpoints" => checkpoints = value().into(),
             _ => words.push(argument),
         }
@@ -48,7 +51,7 @@ fn main() -> ExitCode {
     };
     say(&backend.describe());
     let problems = match words.split_first() {
-        Some((what, rest)) if what == "suite" => suite(&backend, rest),
+        Some((what, rest)) if what == "suite" => suite(&backend, rest, every),
         Some((what, _)) if what == "invariance" => invariance_of(&backend),
         Some((what, _)) if what == "goldens" => goldens(&backend, &checkpoints),
         _ => vec!["say suite, invariance or goldens".to_owned()],
@@ -58,9 +61,14 @@ fn main() -> ExitCode {
     if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Cases of the operations that are named, or all.
-fn suite(backend: &dyn Backend, operations: &[String]) -> Outcomes {
-    let wanted = |op: &str| operations.is_empty() || operations.iter().any(|o| o == op);
+/// Cases of the operations that are named, or all; of these the first and one of `every` behind it.
+fn suite(backend: &dyn Backend, operations: &[String], every: usize) -> Outcomes {
+    let seen = Cell::new(0);
+    let wanted = |op: &str| {
+        let named = operations.is_empty() || operations.iter().any(|o| o == op);
+        seen.set(seen.get() + usize::from(named));
+        named && (seen.get() - 1).is_multiple_of(every.max(1))
+    };
     let report = suite_of(backend, wanted);
     say(&format!("{} cases", report.cases.len()));
     let wrong = report.cases.iter().filter_map(|case| match &case.outcome {

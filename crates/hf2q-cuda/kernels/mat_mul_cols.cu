@@ -72,5 +72,5 @@ template <int WEIGHTS, int COUNT> struct Columns {
 constexpr int WARPS = (Packed<WEIGHT>::HALVES == 2 ? 6 : 8) - (COLUMNS == 2 ? 2 : 0);
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) mat_mul_cols(const Step step, const __grid_constant__ Products args) {
-    walk<Columns<WEIGHT, COLUMNS>>(step, args);
+    walk_products<Columns<WEIGHT, COLUMNS>>(step, args);
 }

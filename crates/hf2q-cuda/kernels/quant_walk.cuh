@@ -20,13 +20,16 @@ template <int TYPE> struct Held {
 
 // MATH has TYPE, the WIDTH of spans, how many steps are loaded AHEAD and the sums of a tile: `begin`, `clear`, `fetch` what a
 // chunk reads of the rows, `add` a step, `put`.
-template <typename MATH> __device__ __forceinline__ void walk(const Step& numbers, const Products& products) {
+//
+// Block `block` of product `own` takes its part of span `index`. What all products of a launch share is read of `p`. `input` may
+// have the sums read rows of other memory than the product's: it is called once others have written them, by all threads. `idle` is
+// called when all weights have been asked for.
+template <typename MATH, typename INPUT, typename IDLE>
+__device__ __forceinline__ void walk(const Step& numbers, const Product& own, const Product& p, u32 block, u32 index, const INPUT& input,
+                                     const IDLE& idle) {
     constexpr int TYPE = MATH::TYPE, SUMS = TILE * MATH::WIDTH;
     extern __shared__ float parts[];
     const int lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
-    u32 block = blockIdx.x;
-    const Product& own = products.find(block);
-    const Product& p = products.of[0];
     const int groups = p.n_in / GROUP, steps = (groups + 7) / 8, chunks = (steps + CHUNK - 1) / CHUNK;
     const int tiles = (own.n_out + TILE - 1) / TILE, first = block * p.tiles;
     const int here = tiles - first < (int)p.tiles ? tiles - first : p.tiles, items = here * chunks;
@@ -35,10 +38,10 @@ template <typename MATH> __device__ __forceinline__ void walk(const Step& number
     Span span;
     start_next();
     // Which matrix is known beforehand unless a router chooses it.
-    span.matrix = 0, span.first = blockIdx.y * MATH::WIDTH, span.count = 1, span.entries = nullptr;
+    span.matrix = 0, span.first = index * MATH::WIDTH, span.count = 1, span.entries = nullptr;
     if (!plain) {
         wait_for_inputs();
-        if (!find_span(numbers, p, blockIdx.y, MATH::WIDTH, span)) return;
+        if (!find_span(numbers, p, index, MATH::WIDTH, span)) return;
     }
     const u8* weight = own.weight + span.matrix * p.matrix_bytes + first * bytes;
     Held<TYPE> held[MATH::AHEAD];
@@ -52,10 +55,11 @@ template <typename MATH> __device__ __forceinline__ void walk(const Step& number
     }
     if (plain) {
         wait_for_inputs();
-        if (!find_span(numbers, p, blockIdx.y, MATH::WIDTH, span)) return;
+        if (!find_span(numbers, p, index, MATH::WIDTH, span)) return;
     }
     MATH math;
     math.begin(p, span, lane, steps);
+    input(math, span);
     while (item < items) {
         const int next = item + warps, step = item / here * CHUNK;
         const u8 *tile = weight + item % here * bytes, *next_tile = weight + next % here * bytes;
@@ -76,6 +80,7 @@ template <typename MATH> __device__ __forceinline__ void walk(const Step& number
         math.put(parts + item * SUMS);
         item = next;
     }
+    idle(span);
     __syncthreads();
     for (int i = warp * 32 + lane; i < here * SUMS; i += 32 * warps) {
         const int tile = i / SUMS, at = i % SUMS;
@@ -85,4 +90,11 @@ template <typename MATH> __device__ __forceinline__ void walk(const Step& number
         for (int chunk = 0; chunk < chunks; chunk++) total = __fadd_rn(total, parts[(chunk * here + tile) * SUMS + at]);
         output_of(own, span.entry(r))[column] = total;
     }
+}
+
+// Products of one input: block (x, y) takes its part of span y.
+template <typename MATH> __device__ __forceinline__ void walk_products(const Step& numbers, const Products& products) {
+    u32 block = blockIdx.x;
+    const Product& own = products.find(block);
+    walk<MATH>(numbers, own, products.of[0], block, blockIdx.y, [](MATH&, const Span&) {}, [](const Span&) {});
 }

@@ -1,74 +1,8 @@
-// Softmax over the experts and the largest of them, in descending order; ties go to the lower index, NaN comes last.
-// A warp takes a row: lane l has experts l, l + 32, and so on, EACH of them at most.
-#include "common.cuh"
-
-struct Route {
-    Rows logits, experts, weights;
-    // One for each expert, or none.
-    const float *scale;
-    // Whether weights are divided by their own sum or by that of all experts.
-    u32 of_chosen;
-    u32 kind;
-};
-
-// A number that orders floats as they compare, NaN below all of them.
-__device__ __forceinline__ u32 order_of(float x) {
-    if (x != x) return 0;
-    u32 bits = __float_as_uint(x == 0.0f ? 0.0f : x);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
+// The experts of each row. A warp takes a row.
+#include "route.cuh"
 
 extern "C" __global__ void route(const Step step, const Route args) {
     begin();
-    u32 r = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
-    if (r >= step.count(args.kind)) return;
-    const float *logits = args.logits.row(r);
-    u32 count = args.logits.width, top = args.experts.width;
-    float x[EACH], largest = -INFINITE, sum = 0.0f;
-    // What is left to choose from; 0: nothing.
-    u32 order[EACH];
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        u32 e = lane + 32 * i;
-        x[i] = e < count ? logits[e] : -INFINITE;
-    }
-#pragma unroll
-    for (int i = 0; i < EACH; i++) {
-        // NaN is more than what does not exist.
-        order[i] = lane + 32 * i < count ? order_of(x[i]) + 1 : 0;
-        largest = fmaxf(largest, x[i]);
-    }
-    largest = warp_max(largest);
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-        if (lane + 32 * i < count) sum += exp_of(x[i] - largest);
-    sum = warp_sum(sum);
-    float total = 0.0f;
-    int *experts = (int *)args.experts.row(r);
-    float *weights = args.weights.row(r);
-    for (u32 k = 0; k < top; k++) {
-        u32 best = 0, own = 0;
-        float logit = 0.0f;
-#pragma unroll
-        for (int i = 0; i < EACH; i++)
-            if (order[i] > best) best = order[i], own = i, logit = x[i];
-        u32 most = __reduce_max_sync(FULL, best);
-        // Of equal ones that with the lowest index.
-        u32 chosen = __reduce_min_sync(FULL, best == most ? own * 32 + lane : FULL);
-#pragma unroll
-        for (int i = 0; i < EACH; i++)
-            if (lane + 32 * i == chosen) order[i] = 0;
-        float weight = exp_of(__shfl_sync(FULL, logit, chosen % 32) - largest);
-        total += weight;
-        if (lane == 0) {
-            experts[k] = (int)chosen;
-            weights[k] = weight;
-        }
-    }
-    __syncwarp();
-    float divisor = args.of_chosen ? total : sum;
-    for (u32 k = lane; k < top; k += 32) {
-        float scale = args.scale ? args.scale[experts[k]] : 1.0f;
-        weights[k] = __fdiv_rn(weights[k], divisor) * scale;
-    }
+    const u32 r = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (r < step.count(args.kind)) route_row<EACH>(args, r, threadIdx.x % 32);
 }

@@ -55,28 +55,45 @@ __device__ __forceinline__ void put(float *to, float4 v) { *(float4 *)to = v; }
 
 __device__ __forceinline__ float4 times(float4 v, float by) { return make_float4(v.x * by, v.y * by, v.z * by, v.w * by); }
 
+// Loads where it stands: the compiler would put it off until the sums before have been made.
+__device__ __forceinline__ void load_now(const float *x, const float *weight, float4 &v, float &w) {
+    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(x));
+    asm volatile("ld.global.f32 %0, [%1];" : "=f"(w) : "l"(weight));
+}
+
 // Four columns from `i` on of the sum over experts.
 __device__ __forceinline__ float4 expert_sum(const Micro &m, u32 r, u32 width, u32 i) {
     const float *x = m.rows.row(r) + i, *weights = m.weights.row(r);
     const u32 experts = m.weights.width;
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 1
-    for (u32 first = 0; first < experts; first += 8) {
-        float4 v[8];
-        float w[8];
+    for (u32 first = 0; first < experts; first += 4) {
+        float4 v[4];
+        float w[4];
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) {
+        for (u32 k = 0; k < 4; k++) {
             const u32 expert = first + k < experts ? first + k : first;
-            v[k] = four(x + expert * width), w[k] = weights[expert];
+            load_now(x + expert * width, weights + expert, v[k], w[k]);
         }
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) {
+        for (u32 k = 0; k < 4; k++) {
             if (first + k >= experts) break;
             sum.x = __fmaf_rn(w[k], v[k].x, sum.x), sum.y = __fmaf_rn(w[k], v[k].y, sum.y);
             sum.z = __fmaf_rn(w[k], v[k].z, sum.z), sum.w = __fmaf_rn(w[k], v[k].w, sum.w);
         }
     }
     return sum;
+}
+
+// `squares_of` of a row in whole fours.
+__device__ __forceinline__ float squares_of_row(const float *a, u32 width) {
+    float squares = 0.0f;
+    EACH_COLUMN {
+        const float4 v = four(a + i);
+        squares = __fmaf_rn(v.x, v.x, squares), squares = __fmaf_rn(v.y, v.y, squares);
+        squares = __fmaf_rn(v.z, v.z, squares), squares = __fmaf_rn(v.w, v.w, squares);
+    }
+    return squares;
 }
 
 // Rows of memory behind those that are computed hold the weights of norms: of the `n`th norm that has some.
@@ -125,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(1024) row_program(const Step step, 
         }
         // Norms of one row, one after another, have one factor.
         if (code == ROW_NORM && !(flags & ROW_SAME_FACTOR))
-            factor = inverse_rms_of(block_sum(squares_of(width, blockDim.x, [&](u32 i) { return a[i]; }), blockDim.x), width, m.eps);
+            factor = inverse_rms_of(block_sum(squares_of_row(a, width), blockDim.x), width, m.eps);
         const float scale = m.scale_by ? m.scale * *m.scale_by : m.scale;
         const Coded coded = {m.codes, m.groups, width, (width + 255) / 256 * 256};
         const u32 end = flags & ROW_QUANTIZE ? coded.n_pad : width;

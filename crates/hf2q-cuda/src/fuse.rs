@@ -6,13 +6,14 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use hf2q_plan::{Access, BackendError, ExpertInput, NamedOp, Op, Plan, Recording, RowKind, View};
+use hf2q_plan::{Access, BackendError, ExpertInput, NamedOp, Op, Plan, Recording, RowKind, TensorId, View};
 
 use crate::compile::Compiler;
 use crate::launch::heads::{self, on_heads};
 use crate::launch::row_program::{self, Wanted};
-use crate::launch::{Call, Region, attention, mat_mul, mat_mul_quantize};
+use crate::launch::{Call, Region, attention, mat_mul, mat_mul_one, mat_mul_quantize};
 use crate::lower::lower as lower_one;
+use crate::order;
 
 /// Operations of one launch, by their positions in the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ pub(crate) fn parts(plan: &Plan, shared: usize) -> Vec<Part> {
     for i in 0..recording.ops.len() {
         fuser.add(i);
     }
-    fuser.parts
+    order::by_level(&fuser.access, fuser.parts)
 }
 
 /// Whether each activation has one value only, as all rules here take for granted.
@@ -261,11 +262,13 @@ pub(crate) fn wanted(recording: &Recording, ops: &[usize]) -> Vec<Wanted> {
 pub(crate) fn waves(plan: &Plan, parts: &[Part]) -> Vec<Range<usize>> {
     let mut joined = vec![false; plan.waves.len()];
     let wave_of = |i: usize| plan.waves.partition_point(|wave| wave.end <= i);
-    for part in parts {
-        let waves = part.ops().into_iter().map(wave_of);
-        if let (Some(first), Some(last)) = (waves.clone().min(), waves.max()) {
-            joined[first..last].fill(true);
-        }
+    let access: Vec<Access> = plan.recording.ops.iter().map(|op| op.op.access()).collect();
+    let of_parts = parts.iter().map(|part| part.ops().into_iter().map(wave_of));
+    let of_parts = of_parts.filter_map(|waves| waves.clone().min().zip(waves.max()));
+    let beside = order::beside(plan, &access, parts);
+    let beside = beside.into_iter().map(|ops| (wave_of(ops.start), wave_of(ops.end - 1)));
+    for (first, last) in of_parts.chain(beside) {
+        joined[first..last].fill(true);
     }
     let mut waves: Vec<Range<usize>> = Vec::new();
     let mut open = false;
@@ -279,6 +282,9 @@ pub(crate) fn waves(plan: &Plan, parts: &[Part]) -> Vec<Range<usize>> {
     waves
 }
 
+/// Calls that do not wait for each other, and which they are.
+type Level = ((usize, usize), Vec<Box<dyn Call>>);
+
 /// Prepares the parts of a plan, whose operations have been prepared one by one before.
 pub(crate) fn lower(
     c: &mut Compiler<'_>,
@@ -287,10 +293,12 @@ pub(crate) fn lower(
 ) -> Result<Vec<Box<dyn Call>>, BackendError> {
     let wave_of = |i: usize| plan.waves.partition_point(|wave| wave.end <= i);
     let ops = &plan.recording.ops;
-    let mut calls = Vec::new();
+    let access: Vec<Access> = ops.iter().map(|op| op.op.access()).collect();
+    let places = order::places(&access, parts);
+    let mut levels: Vec<Level> = Vec::new();
     // Operations of this wave have been prepared one by one: their products may be launched together.
     let (mut wave, mut waiting) = (None, Vec::new());
-    c.quantized.restart();
+    c.quantized.restart(written_once(&plan.recording, &access));
     let reads = |i: usize| ops[i].op.access().reads;
     let read = parts
         .iter()
@@ -312,11 +320,20 @@ pub(crate) fn lower(
         }
         let regions = regions(c, plan, &parts[at + 1..]);
         let mut more = lower_part(c, plan, (part, &regions))?;
+        if levels.last().is_none_or(|(place, _)| *place != places[at]) {
+            levels.push((places[at], Vec::new()));
+        }
+        let (_, calls) = levels.last_mut().expect("one has just been added");
         calls.extend(c.take_before());
         calls.append(&mut more);
         if let Part::One(i) = part {
             waiting.push(&ops[*i]);
         }
+    }
+    // By now each product knows those that are launched with it anyway.
+    let mut calls = Vec::new();
+    for (_, level) in levels {
+        calls.append(&mut mat_mul_one::grouped(c, level)?);
     }
     Ok(calls)
 }
@@ -331,6 +348,16 @@ fn regions(c: &Compiler<'_>, plan: &Plan, behind: &[Part]) -> Vec<Region> {
     weights.collect()
 }
 
+/// The weight that is multiplied next with the experts of the first of some operations.
+fn next_of_experts(ops: &[NamedOp]) -> Option<TensorId> {
+    let experts = |op: &NamedOp| match &op.op {
+        Op::ExpertMatMul(o) => Some((o.experts, o.weight)),
+        _ => None,
+    };
+    let (chosen, _) = experts(ops.first()?)?;
+    ops[1..].iter().filter_map(experts).find(|(e, _)| *e == chosen).map(|(_, weight)| weight)
+}
+
 fn lower_part(
     c: &mut Compiler<'_>,
     plan: &Plan,
@@ -339,7 +366,10 @@ fn lower_part(
     let ops = &plan.recording.ops;
     let op = |i: usize| &ops[i].op;
     let call = match part {
-        Part::One(i) => lower_one(c, &ops[*i])?,
+        Part::One(i) => {
+            c.quantized.next = next_of_experts(&ops[*i..]);
+            lower_one(c, &ops[*i])?
+        }
         Part::Rows(run) => {
             let run_ops: Vec<&NamedOp> = run.iter().map(|&i| &ops[i]).collect();
             row_program::row_program(c, &run_ops, &wanted(&plan.recording, run), regions)?

@@ -20,6 +20,7 @@ mod lower;
 mod measure;
 mod memory;
 pub mod nvrtc;
+mod order;
 mod program;
 mod shelf;
 pub mod sources;

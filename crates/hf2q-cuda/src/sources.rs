@@ -24,6 +24,7 @@ const FILES: &[(&str, &str)] = &[
     ("mat_mul_float", include_str!("../kernels/mat_mul_float.cu")),
     ("mat_mul_lists", include_str!("../kernels/mat_mul_lists.cu")),
     ("mat_mul_many", include_str!("../kernels/mat_mul_many.cu")),
+    ("mat_mul_one", include_str!("../kernels/mat_mul_one.cu")),
     ("mat_mul_pack", include_str!("../kernels/mat_mul_pack.cu")),
     ("mat_mul_quantize", include_str!("../kernels/mat_mul_quantize.cu")),
 ];
@@ -39,8 +40,10 @@ pub const HEADERS: &[(&str, &str)] = &[
     ("norm.cuh", include_str!("../kernels/norm.cuh")),
     ("quantize.cuh", include_str!("../kernels/quantize.cuh")),
     ("kv.cuh", include_str!("../kernels/kv.cuh")),
+    ("route.cuh", include_str!("../kernels/route.cuh")),
     ("raw.cuh", include_str!("../kernels/raw.cuh")),
     ("mat_mul_spans.cuh", include_str!("../kernels/mat_mul_spans.cuh")),
+    ("quant_few.cuh", include_str!("../kernels/quant_few.cuh")),
     ("quant_packed.cuh", include_str!("../kernels/quant_packed.cuh")),
     ("quant_product.cuh", include_str!("../kernels/quant_product.cuh")),
     ("quant_walk.cuh", include_str!("../kernels/quant_walk.cuh")),

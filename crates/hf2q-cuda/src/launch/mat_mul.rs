@@ -5,12 +5,14 @@
 //! together. Which kernel multiplies depends on the numbers of rows and of weights; all accumulate in one order.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hf2q_gguf::TensorType;
 use hf2q_plan::{BackendError, ExpertInput, ExpertMatMul, MatMul, NamedOp, RowKind, TensorId, View};
 
 use super::mat_mul_experts::{self, Choice, Grouping};
+use super::mat_mul_one::{self, AtOneRow, Chooses, Gated, Piece};
 use super::mat_mul_pack::{self, Layout, Packed};
 use super::mat_mul_quantize::{self, Slots};
 use super::{Arguments, Call, Cx, Grid, Region, Rows, kind_code, launch_ahead, mat_mul_float};
@@ -37,7 +39,7 @@ const MANY: usize = 32;
 const SOME: usize = 64;
 
 /// Bytes of shared memory that tiles of one block may take together.
-const SHARED: usize = 40 * 1024;
+pub(super) const SHARED: usize = 40 * 1024;
 
 /// What products share: packed weights, quantized activations and lists of entries that are up to date.
 #[derive(Default)]
@@ -46,6 +48,12 @@ pub(crate) struct Quantized {
     pub(super) activations: Slots<(View, usize)>,
     pub(super) lists: Slots<(View, bool)>,
     pub(super) last_read: LastRead,
+    /// Gated units that may be made where they are read.
+    pub(super) gated: Vec<Gated>,
+    /// The weight that products with the same experts read next.
+    pub(crate) next: Option<TensorId>,
+    /// Routers that may choose, by what they write; `None`: operations are prepared one by one.
+    pub(super) routers: Option<Vec<(View, Arc<Chooses>)>>,
     /// Products of the wave.
     together: Vec<Together>,
 }
@@ -84,8 +92,10 @@ impl Quantized {
         self.together.clear();
     }
 
-    /// Nothing that was derived is up to date.
-    pub(crate) fn restart(&mut self) {
+    /// Nothing that was derived is up to date. Operations that are prepared from now on may be launched together; where each
+    /// activation has one value, a product may do what reads its result.
+    pub(crate) fn restart(&mut self, have_one_value: bool) {
+        self.routers = have_one_value.then(Vec::new);
         self.activations.end_wave(|_| true);
         self.lists.end_wave(|_| true);
         self.together.clear();
@@ -108,16 +118,18 @@ impl Quantized {
 
 pub(super) fn variants() -> Vec<Variant> {
     let products = mat_mul_pack::LAYOUTS.iter().flat_map(|layout| {
-        let kernels = KERNELS.iter().map(|kernel| kernel.variant(layout.ty.id()));
+        let kernels = KERNELS.iter().filter_map(|kernel| kernel.variant(layout.ty.id()));
         kernels.chain([mat_mul_pack::variant(layout)])
     });
     let others = [mat_mul_quantize::variant(), mat_mul_experts::variant()];
-    products.chain(others).chain(mat_mul_float::variants()).collect()
+    products.chain(others).chain(mat_mul_one::variants()).chain(mat_mul_float::variants()).collect()
 }
 
 /// The kernels: up to so many entries of a span, and how k is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
+    /// One entry: see [`mat_mul_one`].
+    One,
     /// Up to 4 entries.
     Few(usize),
     /// Up to 8 entries for each of 1 or 2.
@@ -127,7 +139,7 @@ enum Kernel {
 }
 
 const KERNELS: [Kernel; 6] =
-    [Kernel::Few(1), Kernel::Few(2), Kernel::Few(4), Kernel::Columns(1), Kernel::Columns(2), Kernel::Many];
+    [Kernel::One, Kernel::Few(2), Kernel::Few(4), Kernel::Columns(1), Kernel::Columns(2), Kernel::Many];
 
 impl Kernel {
     /// Position in [`KERNELS`] of the kernel for so many rows and tiles. Many rows of few tiles do not fill a device with
@@ -158,17 +170,19 @@ impl Kernel {
     /// Entries of a span.
     fn width(self) -> usize {
         match self {
+            Self::One => 1,
             Self::Few(rows) => rows,
             Self::Columns(n) => 8 * n,
             Self::Many => MANY,
         }
     }
 
-    fn variant(self, ty: u32) -> Variant {
+    fn variant(self, ty: u32) -> Option<Variant> {
         match self {
-            Self::Few(rows) => named("mat_mul_few", ty, ("ROWS", rows)),
-            Self::Columns(n) => named("mat_mul_cols", ty, ("COLUMNS", n)),
-            Self::Many => named("mat_mul_many", ty, ("WARPS", MANY_WARPS)),
+            Self::One => None,
+            Self::Few(rows) => Some(named("mat_mul_few", ty, ("ROWS", rows))),
+            Self::Columns(n) => Some(named("mat_mul_cols", ty, ("COLUMNS", n))),
+            Self::Many => Some(named("mat_mul_many", ty, ("WARPS", MANY_WARPS))),
         }
     }
 
@@ -185,14 +199,19 @@ impl Kernel {
 
     /// Bytes of shared memory for the sums of a tile.
     fn tile_shared(self, n_in: usize) -> usize {
-        n_in.div_ceil(CHUNK) * TILE * self.width() * size_of::<f32>()
+        tile_shared(n_in, self.width())
     }
 
     fn function(self, c: &Compiler<'_>, layout: &Layout, n_in: usize) -> Result<Function, BackendError> {
-        let variant = self.variant(layout.ty.id());
+        let Some(variant) = self.variant(layout.ty.id()) else { return mat_mul_one::function(c, layout.ty) };
         let shared = if self == Self::Many { many_shared(layout) } else { self.tile_shared(n_in) };
         c.function_with(&variant, variant.file, shared)
     }
+}
+
+/// Bytes of shared memory for the sums of a tile with so many entries.
+pub(super) fn tile_shared(n_in: usize, entries: usize) -> usize {
+    n_in.div_ceil(CHUNK) * TILE * entries * size_of::<f32>()
 }
 
 fn named(file: &'static str, ty: u32, (name, value): (&'static str, usize)) -> Variant {
@@ -207,7 +226,7 @@ fn many_shared(layout: &Layout) -> usize {
 
 /// Tiles of a block and its warps, so that the slowest warp of all blocks has least to do. Two blocks of `most_warps` run on
 /// each of the multiprocessors, and a block costs about as much as a chunk and a half to begin with.
-fn walkers(
+pub(super) fn walkers(
     (tiles, chunks, spans): (usize, usize, usize),
     tile_shared: usize,
     (multiprocessors, most_warps): (usize, usize),
@@ -228,20 +247,20 @@ fn walkers(
 /// `Product` of `quant_product.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Product {
-    weight: u64,
-    matrix_bytes: u64,
-    codes: u64,
-    groups: u64,
-    out: Rows,
-    experts: Rows,
-    list: u64,
-    kind: u32,
-    n_in: u32,
-    n_out: u32,
-    top_k: u32,
-    per_expert: u32,
-    tiles: u32,
+pub(super) struct Product {
+    pub(super) weight: u64,
+    pub(super) matrix_bytes: u64,
+    pub(super) codes: u64,
+    pub(super) groups: u64,
+    pub(super) out: Rows,
+    pub(super) experts: Rows,
+    pub(super) list: u64,
+    pub(super) kind: u32,
+    pub(super) n_in: u32,
+    pub(super) n_out: u32,
+    pub(super) top_k: u32,
+    pub(super) per_expert: u32,
+    pub(super) tiles: u32,
 }
 
 // SAFETY: the fields are those of the kernel's structure; rows lie in the arena, the rest was allocated for the
@@ -278,6 +297,10 @@ impl Call for Launched {
     fn launch(&self, _cx: &Cx<'_>) -> Result<(), CudaError> {
         Ok(())
     }
+
+    fn at_one_row(&self) -> AtOneRow {
+        AtOneRow::Nothing
+    }
 }
 
 struct Multiply {
@@ -288,6 +311,9 @@ struct Multiply {
     kind: RowKind,
     multiprocessors: usize,
     choice: Option<Choice>,
+    gated: Option<Gated>,
+    /// Matrices of the same experts that are read next.
+    ahead: Region,
 }
 
 impl Call for Multiply {
@@ -307,18 +333,52 @@ impl Call for Multiply {
                 (Kernel::of_grouping(grouping), choice.spans(rows, grouping))
             }
         };
+        if KERNELS[index] == Kernel::One {
+            let pieces = self.pieces(&products, spans, rows == 1);
+            return mat_mul_one::queue_alone(cx, self.functions[index], &pieces, self.multiprocessors);
+        }
         let (grid, products) = self.grid(KERNELS[index], spans, products);
         launch_ahead(cx, self.functions[index], grid, &products)
+    }
+
+    fn at_one_row(&self) -> AtOneRow {
+        let spans = match &self.choice {
+            None => 1,
+            Some(choice) if choice.is_single(1) => choice.spans(1, Grouping::Single),
+            Some(_) => return AtOneRow::Own,
+        };
+        let products = self.products.lock().unwrap_or_else(PoisonError::into_inner);
+        AtOneRow::Products(self.pieces(&products, spans, true))
     }
 }
 
 impl Product {
-    fn tiles(&self) -> usize {
+    pub(super) fn tiles(&self) -> usize {
         (self.n_out as usize).div_ceil(TILE)
+    }
+
+    /// Chunks of k.
+    pub(super) fn chunks(&self) -> usize {
+        (self.n_in as usize).div_ceil(CHUNK)
     }
 }
 
 impl Multiply {
+    /// Products of single entries; of one row, gated units are made by the product.
+    fn pieces(&self, products: &[Product], spans: usize, of_one_row: bool) -> Vec<Piece> {
+        let piece = |product: &Product| Piece {
+            ty: self.layout.ty,
+            product: *product,
+            spans,
+            kind: self.kind,
+            gated: self.gated.clone().filter(|_| of_one_row),
+            ahead: self.ahead,
+            x: None,
+            chooses: None,
+        };
+        products.iter().map(piece).collect()
+    }
+
     fn grid(&self, kernel: Kernel, spans: usize, mut products: Vec<Product>) -> (Grid, Products) {
         let n_in = products[0].n_in as usize;
         let (shared, chunks) = (kernel.tile_shared(n_in), n_in.div_ceil(CHUNK));
@@ -410,6 +470,10 @@ fn multiply(
     let w = c.recording.weight(weight).clone();
     let packed = mat_mul_pack::packed(c, weight, &layout)?;
     let parts = choice.as_ref().map_or(1, Choice::parts);
+    let gated = gated(c, (x, parts), choice.as_ref());
+    let next = c.quantized.next.filter(|_| choice.is_some());
+    let next = next.and_then(|next| c.quantized.packed.iter().find(|(id, _)| *id == next));
+    let ahead = next.map_or(Region::default(), |(_, w)| Region { at: w.data, bytes: w.matrix_bytes });
     let quantized = mat_mul_quantize::quantized(c, x, parts)?;
     let out = c.operand(out)?;
     let product = Product {
@@ -436,7 +500,26 @@ fn multiply(
     let functions: Vec<_> = functions.collect::<Result<_, _>>()?;
     let functions = functions.try_into().unwrap_or_else(|_| unreachable!("one for each of KERNELS"));
     let multiprocessors = c.device.info.multiprocessors as usize;
-    Ok(Box::new(Multiply { functions, layout, products, kind: out.kind, multiprocessors, choice }))
+    Ok(Box::new(Multiply {
+        functions,
+        layout,
+        products,
+        kind: out.kind,
+        multiprocessors,
+        choice,
+        gated,
+        ahead,
+    }))
+}
+
+/// Gated units that a product makes itself where there is one row, if its input is some.
+fn gated(c: &Compiler<'_>, (x, parts): (View, usize), choice: Option<&Choice>) -> Option<Gated> {
+    let found = c.quantized.gated.iter().find(|g| (g.view, g.parts) == (x, parts))?;
+    if choice.is_none_or(|choice| choice.is_single(1)) {
+        return Some(found.clone());
+    }
+    found.needed.store(true, Ordering::Relaxed);
+    None
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use hf2q_plan::{BackendError, ExpertInput, ExpertMatMul, RowKind};
 
+use super::mat_mul_one::AtOneRow;
 use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
@@ -86,6 +87,11 @@ impl Choice {
         Ok(choice)
     }
 
+    /// Whether entries of so many rows are multiplied one by one.
+    pub(super) fn is_single(&self, rows: usize) -> bool {
+        self.grouping(rows) == Grouping::Single
+    }
+
     fn top_k(&self) -> usize {
         self.experts.width as usize
     }
@@ -148,6 +154,10 @@ struct List {
 impl Call for List {
     fn preparation(&self) -> &'static str {
         "list"
+    }
+
+    fn at_one_row(&self) -> AtOneRow {
+        if self.choice.is_single(1) { AtOneRow::Nothing } else { AtOneRow::Own }
     }
 
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {

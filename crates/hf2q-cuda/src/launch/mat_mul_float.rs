@@ -1,10 +1,14 @@
 //! Products with float weights, in f32, from the file's own layout.
 
+use std::sync::Arc;
+
 use hf2q_gguf::TensorType;
 use hf2q_plan::{BackendError, ExpertInput, NamedOp, RowKind, TensorId, View};
 
+use super::mat_mul::Product;
 use super::mat_mul_experts::{Choice, Grouping};
-use super::{Arguments, Call, Cx, Grid, MAX_Y, Rows, kind_code, launch_ahead};
+use super::mat_mul_one::{AtOneRow, Chooses, Piece};
+use super::{Arguments, Call, Cx, Grid, MAX_Y, Region, Rows, kind_code, launch_ahead};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -63,9 +67,15 @@ struct Multiply {
     args: Args,
     kind: RowKind,
     choice: Option<Choice>,
+    /// As a product that is launched with others.
+    piece: Option<Piece>,
 }
 
 impl Call for Multiply {
+    fn at_one_row(&self) -> AtOneRow {
+        self.piece.as_ref().map_or(AtOneRow::Own, |piece| AtOneRow::Products(vec![piece.clone()]))
+    }
+
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let (rows, mut args) = (cx.count(self.kind), self.args);
         let spans = spans(self.choice.as_ref(), rows);
@@ -102,7 +112,7 @@ pub(super) fn prepare(
 ) -> Result<Box<dyn Call>, BackendError> {
     let w = c.weight(weight)?;
     let [one, few, more] = SHAPES.map(|shape| c.function(&variant(w.ty, shape), "mat_mul_float"));
-    let (x, out) = (c.operand(x)?, c.operand(out)?);
+    let (written, (x, out)) = (out, (c.operand(x)?, c.operand(out)?));
     let spans = spans(choice.as_ref(), c.max_rows(out.kind));
     if spans > MAX_Y {
         let why =
@@ -124,5 +134,46 @@ pub(super) fn prepare(
         per_expert: choice.as_ref().map_or(0, |choice| (choice.input == ExpertInput::PerExpert).into()),
         padding: 0,
     };
-    Ok(Box::new(Multiply { functions: [one?, few?, more?], args, kind: out.kind, choice }))
+    let piece = (choice.is_none() && w.ty == TensorType::F32).then(|| piece(&args, out.kind)).flatten();
+    let piece = piece.map(|piece| Piece { chooses: router(c, written), ..piece });
+    Ok(Box::new(Multiply { functions: [one?, few?, more?], args, kind: out.kind, choice, piece }))
+}
+
+/// A product with f32 weights as one that is launched with others.
+fn piece(args: &Args, kind: RowKind) -> Option<Piece> {
+    let whole = args.n_in.is_multiple_of(8) && args.x.data.is_multiple_of(16);
+    let product = Product {
+        weight: args.weight,
+        matrix_bytes: args.matrix_bytes,
+        codes: 0,
+        groups: 0,
+        out: args.out,
+        experts: args.experts,
+        list: 0,
+        kind: args.kind,
+        n_in: args.n_in,
+        n_out: args.n_out,
+        top_k: 1,
+        per_expert: 0,
+        tiles: 1,
+    };
+    let ty = TensorType::F32;
+    whole.then_some(Piece {
+        ty,
+        product,
+        spans: 1,
+        kind,
+        gated: None,
+        ahead: Region::default(),
+        x: Some(args.x),
+        chooses: None,
+    })
+}
+
+/// Notes a product whose last block may choose experts by what it writes.
+fn router(c: &mut Compiler<'_>, out: View) -> Option<Arc<Chooses>> {
+    let routers = c.quantized.routers.as_mut()?;
+    let chooses = Arc::new(Chooses::default());
+    routers.push((out, Arc::clone(&chooses)));
+    Some(chooses)
 }

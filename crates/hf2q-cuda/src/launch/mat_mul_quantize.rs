@@ -1,7 +1,11 @@
 //! Activations as signed bytes, quantized once for all products of a wave.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use hf2q_plan::{Activation, BackendError, Glu, RowKind, View};
 
+use super::mat_mul_one::{self, AtOneRow, Gated};
 use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
@@ -115,6 +119,14 @@ struct Quantize {
     function: Function,
     args: Args,
     kind: RowKind,
+    /// Of gated units that products make themselves where there is one row: whether some do not.
+    needed: Option<Arc<AtomicBool>>,
+}
+
+impl Quantize {
+    fn is_made_elsewhere(&self) -> bool {
+        self.needed.as_ref().is_some_and(|needed| !needed.load(Ordering::Relaxed))
+    }
 }
 
 impl Call for Quantize {
@@ -122,7 +134,14 @@ impl Call for Quantize {
         "quantize"
     }
 
+    fn at_one_row(&self) -> AtOneRow {
+        if self.is_made_elsewhere() { AtOneRow::Nothing } else { AtOneRow::Own }
+    }
+
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
+        if cx.count(self.kind) == 1 && self.is_made_elsewhere() {
+            return Ok(());
+        }
         let rows = cx.count(self.kind) * self.args.parts as usize;
         let blocks = [rows, (self.args.to.n_pad as usize).div_ceil(BLOCK), 1];
         launch_ahead(cx, self.function, Grid::new(blocks, BLOCK / 4), &self.args)
@@ -176,7 +195,7 @@ pub(super) fn quantize(
     let (kind, rows) = (kind_code(operand.kind), operand.rows);
     let args = Args { x: rows, up: rows, to: coded, kind, parts: small(parts)?, apart: 0, padding: 0 };
     let function = c.function(&variant(), "quantize_rows")?;
-    Ok((coded, Some(Box::new(Quantize { function, args, kind: operand.kind }))))
+    Ok((coded, Some(Box::new(Quantize { function, args, kind: operand.kind, needed: None }))))
 }
 
 /// An activation whose rows are `parts` quantized rows each; it is quantized before the wave unless that has been done.
@@ -199,7 +218,16 @@ pub(crate) fn gated(c: &mut Compiler<'_>, o: &Glu, parts: usize) -> Result<Box<d
     let (kind, apart) = (kind_code(gate.kind), small(o.stride)?);
     let args = Args { x: gate.rows, up: up.rows, to, kind, parts: small(parts)?, apart, padding: 0 };
     let function = c.function(&variant(), entry)?;
-    Ok(Box::new(Quantize { function, args, kind: gate.kind }))
+    // Threads of products read four columns at a time.
+    let whole = |rows: Rows| rows.data.is_multiple_of(16) && rows.stride.is_multiple_of(4);
+    let fits = whole(gate.rows) && whole(up.rows) && apart.is_multiple_of(4) && mat_mul_one::makes(o, parts);
+    let needed = fits.then(|| Arc::new(AtomicBool::new(false)));
+    if let Some(needed) = needed.clone() {
+        let act = if o.act == Activation::GeluTanh { 1 } else { 2 };
+        let (view, x, up) = (o.out, gate.rows, up.rows);
+        c.quantized.gated.push(Gated { view, parts, x, up, act, apart, needed });
+    }
+    Ok(Box::new(Quantize { function, args, kind: gate.kind, needed }))
 }
 
 #[cfg(test)]

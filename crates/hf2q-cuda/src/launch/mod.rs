@@ -10,6 +10,7 @@ pub(crate) mod kv;
 pub(crate) mod mat_mul;
 mod mat_mul_experts;
 mod mat_mul_float;
+pub(crate) mod mat_mul_one;
 mod mat_mul_pack;
 pub(crate) mod mat_mul_quantize;
 pub(crate) mod measure;
@@ -24,6 +25,8 @@ use cudarc::driver::sys::{
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, cuLaunchKernelEx,
 };
 use hf2q_plan::RowKind;
+
+use mat_mul_one::AtOneRow;
 
 use crate::device::{Device, driver_error};
 use crate::error::CudaError;
@@ -81,6 +84,11 @@ impl Cx<'_> {
 pub(crate) trait Call: Send {
     /// Queues its launches. The grid follows from `cx` alone; rows beyond those of the step are skipped by kernels.
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError>;
+
+    /// What it does where there is one row.
+    fn at_one_row(&self) -> AtOneRow {
+        AtOneRow::Own
+    }
 
     /// What it is called in a profile where it is no operation but prepares some.
     fn preparation(&self) -> &'static str {

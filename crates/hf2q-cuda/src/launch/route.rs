@@ -1,7 +1,10 @@
 //! The experts of each row and their weights.
 
+use std::sync::{Arc, PoisonError};
+
 use hf2q_plan::{BackendError, NamedOp, Renormalize, Route, RowKind};
 
+use super::mat_mul_one::{self, Chooses};
 use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch_ahead};
 use crate::compile::Compiler;
 use crate::error::CudaError;
@@ -27,7 +30,7 @@ pub(super) fn variants() -> Vec<Variant> {
 
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Args {
+pub(super) struct Args {
     logits: Rows,
     experts: Rows,
     weights: Rows,
@@ -40,14 +43,27 @@ struct Args {
 #[expect(unsafe_code, reason = "promises the layout that a kernel reads")]
 unsafe impl Arguments for Args {}
 
+impl Args {
+    /// Nothing to choose.
+    pub(super) fn none() -> Self {
+        let none = Rows { data: 0, stride: 0, width: 0 };
+        Self { logits: none, experts: none, weights: none, scale: 0, of_chosen: 0, kind: 0 }
+    }
+}
+
 struct Routing {
     function: Function,
     args: Args,
     rows: RowKind,
+    /// The product that writes the logits.
+    router: Option<Arc<Chooses>>,
 }
 
 impl Call for Routing {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
+        if cx.count(self.rows) == 1 && self.router.as_ref().is_some_and(|router| router.is_active()) {
+            return Ok(());
+        }
         let blocks = [cx.count(self.rows).div_ceil(WARPS), 1, 1];
         launch_ahead(cx, self.function, Grid::new(blocks, 32 * WARPS), &self.args)
     }
@@ -69,5 +85,11 @@ pub(crate) fn route(c: &mut Compiler<'_>, op: &NamedOp, o: &Route) -> Result<Box
         of_chosen: u32::from(o.renormalize == Renormalize::Chosen),
         kind: kind_code(logits.kind),
     };
-    Ok(Box::new(Routing { function, args, rows: logits.kind }))
+    let mut routers = c.quantized.routers.iter().flatten();
+    let fits = o.logits.width <= mat_mul_one::EXPERTS;
+    let router = routers.find(|(view, _)| fits && *view == o.logits).map(|(_, router)| Arc::clone(router));
+    if let Some(router) = &router {
+        *router.route.lock().unwrap_or_else(PoisonError::into_inner) = Some(args);
+    }
+    Ok(Box::new(Routing { function, args, rows: logits.kind, router }))
 }

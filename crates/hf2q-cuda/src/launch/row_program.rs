@@ -344,9 +344,14 @@ pub(crate) fn row_program(
             writer.push(Micro::new(Code::Load, to, 0)).rows = from;
         }
     }
-    writer.push(Micro::new(Code::Wait, 0, 0));
+    let mut waits = false;
     for (i, op) in ops.iter().enumerate() {
         let later = &ops[i + 1..];
+        // Sums over experts read no rows that were asked for.
+        if !waits && !matches!(op.op, Op::ExpertSum(_)) {
+            writer.push(Micro::new(Code::Wait, 0, 0));
+            waits = true;
+        }
         writer.operation(c, &op.op, later)?;
         writer.keep(c, written[i], wanted[i])?;
         for row in &mut writer.rows {
