@@ -124,9 +124,9 @@ impl Check {
         self.size("hidden size of the target", eagle.target_hidden)?;
         let layers = &eagle.target_layers;
         let may_lack = self.origin == Origin::ConfigJson && layers.is_empty();
-        let ascending = layers.windows(2).all(|pair| pair[0] < pair[1]) && layers.len() <= MAX_LAYERS;
-        if !may_lack && (layers.is_empty() || !ascending || layers.iter().any(|&l| l > MAX_LAYERS)) {
-            let accepted = format!("ascending numbers up to {MAX_LAYERS}");
+        let few = (1..=MAX_LAYERS).contains(&layers.len());
+        if !may_lack && (!few || layers.iter().any(|&l| l > MAX_LAYERS)) {
+            let accepted = format!("1 to {MAX_LAYERS} numbers up to {MAX_LAYERS}");
             return Err(self.error("layers of the target", format!("{layers:?}"), accepted));
         }
         self.size("width of what is read of the target", eagle.features().max(1))?;

@@ -7,6 +7,8 @@ mod convert;
 #[cfg(test)]
 mod damaged;
 #[cfg(test)]
+mod heads;
+#[cfg(test)]
 mod importance;
 #[cfg(test)]
 mod lattice;

@@ -39,6 +39,14 @@ struct Followed {
     next: usize,
 }
 
+/// What a row of the head has given.
+struct Guess {
+    /// Of all tokens.
+    logits: Vec<f32>,
+    /// To go on with.
+    state: Vec<f32>,
+}
+
 /// A draft in the making.
 struct Chain<'a> {
     request: DraftRequest<'a>,
@@ -63,13 +71,14 @@ impl Chain<'_> {
     }
 
     /// Draws a token of the job's vocabulary.
-    fn draw(&mut self, logits: &[f32], state: &[f32]) {
-        match self.request.sampler.sample_allowed(logits, &self.history, self.request.draws, None) {
+    fn draw(&mut self, guess: Guess) {
+        let Guess { logits, state } = guess;
+        match self.request.sampler.sample_allowed(&logits, &self.history, self.request.draws, None) {
             Ok(drawn) => self.history.push(drawn.token),
             // A draft may end anywhere.
             Err(_) => self.ended = true,
         }
-        self.state = [state.to_vec()];
+        self.state = [state];
     }
 
     /// Makes the token that was drawn last a node.
@@ -183,7 +192,7 @@ impl EagleDrafter {
             })
             .collect();
         let drawn = self.compute(&work)?;
-        chains.iter_mut().zip(drawn).for_each(|(chain, (logits, state))| chain.draw(&logits, &state));
+        chains.iter_mut().zip(drawn).for_each(|(chain, guess)| chain.draw(guess));
         Ok(())
     }
 
@@ -203,17 +212,18 @@ impl EagleDrafter {
             })
             .collect();
         let drawn = self.compute(&work)?;
-        active.into_iter().zip(drawn).for_each(|(chain, (logits, state))| chain.draw(&logits, &state));
+        active.into_iter().zip(drawn).for_each(|(chain, guess)| chain.draw(guess));
         Ok(true)
     }
 
-    /// Logits of all tokens, and the state to go on with, of each piece of work.
-    fn compute(&mut self, work: &[Work<'_>]) -> Result<Vec<(Vec<f32>, Vec<f32>)>, EngineError> {
+    /// What the last row of each piece of work gives.
+    fn compute(&mut self, work: &[Work<'_>]) -> Result<Vec<Guess>, EngineError> {
         let width = self.engine.vocabulary();
         let logits = self.engine.step(work, None)?;
         let logits: Vec<Vec<f32>> = logits.chunks(width).map(|row| self.head.of_all_tokens(row)).collect();
         let states = self.engine.output(0)?;
-        Ok(logits.into_iter().zip(states.chunks(self.head.width()).map(<[f32]>::to_vec)).collect())
+        let states = states.chunks(self.head.width()).map(<[f32]>::to_vec);
+        Ok(logits.into_iter().zip(states).map(|(logits, state)| Guess { logits, state }).collect())
     }
 }
 
