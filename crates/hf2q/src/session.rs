@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hf2q_engine::{
-    CacheOptions, Engine, EngineOptions, Event, Finish, Job, JobId, Needs, Sampler, Sampling, Scheduler,
-    SchedulerOptions, Task, Times, Usage, WindowPolicy,
+    CacheOptions, DraftStats, Engine, EngineOptions, Event, Finish, Job, JobId, Needs, Sampler, Sampling,
+    Scheduler, SchedulerOptions, Task, Times, Usage, WindowPolicy,
 };
 use hf2q_gguf::{Gguf, Metadata};
 use hf2q_model::Model;
@@ -156,6 +156,11 @@ impl Session {
             seed: args.seed.unwrap_or_else(random_seed),
         };
         Ok(Sampler::new(sampling)?)
+    }
+
+    /// What drafts were good for so far.
+    pub(crate) fn draft_stats(&self) -> DraftStats {
+        self.scheduler.stats().drafts
     }
 
     /// The tokens of a conversation up to where the answer starts.

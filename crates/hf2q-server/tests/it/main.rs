@@ -11,6 +11,8 @@ mod completions;
 #[cfg(test)]
 mod constrained;
 #[cfg(test)]
+mod drafts;
+#[cfg(test)]
 mod load;
 #[cfg(test)]
 mod models;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use hf2q_convert::{Options, Plan as Conversion, Recipe, Source as Checkpoint};
 use hf2q_cpu::{CpuBackend, CpuOptions};
 use hf2q_engine::{
-    Budget, CacheOptions, Engine, EngineOptions, Pooling, Sampling, SchedulerOptions, WindowPolicy,
+    Budget, CacheOptions, DraftDepth, Drafting, Engine, EngineOptions, Ngram, Pooling, Sampling,
+    SchedulerOptions, WindowPolicy,
 };
 use hf2q_gguf::Gguf;
 use hf2q_model::{Model, RecordOptions};
@@ -54,6 +55,7 @@ pub(crate) struct Demo {
     pub(crate) budget: Budget,
     pub(crate) bytes: u64,
     pub(crate) broken: bool,
+    pub(crate) drafts: bool,
 }
 
 impl Default for Demo {
@@ -67,8 +69,15 @@ impl Default for Demo {
             budget: Budget::Sequences,
             bytes: 1,
             broken: false,
+            drafts: false,
         }
     }
+}
+
+/// What followed before is guessed to follow again.
+fn guesses() -> Drafting {
+    let drafter = Box::new(Ngram::new());
+    Drafting { drafter, depth: DraftDepth::Fixed(4), warn: Box::new(|error| panic!("{error}")) }
 }
 
 impl Source for Demo {
@@ -99,7 +108,7 @@ impl Source for Demo {
         let options =
             EngineOptions { context: self.context, sequences: self.sequences, rows, logit_rows: rows, cache };
         Ok(Loaded {
-            drafting: None,
+            drafting: self.drafts.then(guesses),
             engine: Engine::open(&backend, plan, weights, options)?,
             scheduler: SchedulerOptions { queue: self.queue, busy_rows: rows },
             tokenizer,

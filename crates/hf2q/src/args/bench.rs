@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{EngineArgs, MOST, TimedArgs, number};
+use super::{DraftArgs, EngineArgs, MOST, TimedArgs, number};
 
 /// Sequences at once; each takes memory for a context.
 const MOST_SEQUENCES: u64 = 1024;
@@ -32,6 +32,11 @@ pub(crate) struct BenchArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// With --draft: a file with a message. Its answer is timed in turn with and without drafts, instead of prompt and decoding
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["synthetic", "sequences", "skip", "against"])]
+    pub(crate) text: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,
+    #[command(flatten)]
+    pub(crate) drafts: DraftArgs,
 }

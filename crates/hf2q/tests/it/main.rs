@@ -13,6 +13,8 @@ mod convert;
 #[cfg(test)]
 mod device;
 #[cfg(test)]
+mod drafts;
+#[cfg(test)]
 mod files;
 #[cfg(test)]
 mod fit;

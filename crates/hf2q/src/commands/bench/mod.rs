@@ -1,5 +1,6 @@
 //! `hf2q bench`.
 
+mod drafts;
 mod measure;
 mod output;
 mod peer;
@@ -16,10 +17,16 @@ use self::measure::{Measured, cost, decode_steps, prompt_steps};
 use self::output::{Against, Report};
 use self::peer::Peer;
 use super::profile::roofline;
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, DraftArg};
 use crate::{config, interrupt, load, memory, session};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    match (&args.drafts.draft, &args.text, &args.timed.model) {
+        (DraftArg::None, None, _) => {}
+        (DraftArg::None, Some(_), _) => bail!("--text is for --draft: say what guesses"),
+        (_, Some(text), Some(model)) => return drafts::run(args, model, text),
+        _ => bail!("--draft needs --text FILE, a message whose answer is timed with and without drafts"),
+    }
     if args.timed.prompt + args.decode == 0 {
         bail!("nothing to measure: --prompt and --decode are both 0");
     }

@@ -1,0 +1,69 @@
+//! Answers with --draft are those without.
+
+use serde_json::Value;
+
+use crate::support::Place;
+
+/// A text that repeats itself.
+const PROMPT: &str =
+    "The fox saw the crow. The fox saw the hen. The fox saw the crow. The fox saw the hen. The fox saw the";
+
+#[test]
+fn guesses_do_not_change_what_is_answered() {
+    let place = Place::new();
+    let model = place.converted("tiny-moe", "q8_0");
+    let run = |more: &[&str]| {
+        let args = ["run", &model, PROMPT, "--raw", "-n", "40", "-t", "1", "--device", "cpu"];
+        place.run(&[&args[..], more].concat())
+    };
+    for drawn in [&["--temperature", "0"][..], &["--temperature", "0.7", "--seed", "4"]] {
+        let plain = run(&[drawn, &["--draft", "none"]].concat()).success();
+        for drafts in [
+            &["--draft", "ngram", "--draft-depth", "4"][..],
+            &["--draft", "ngram"],
+            // It is its own draft model, and so right each time.
+            &["--draft", &model, "--draft-depth", "3"],
+        ] {
+            let ran = run(&[drawn, drafts].concat());
+            assert!(ran.stderr.contains(" guesses right") || drafts.len() == 2, "{}", ran.stderr);
+            if drafts[1] == model {
+                let line = ran.stderr.rsplit_once(" guesses right").unwrap().0;
+                let words: Vec<&str> = line.rsplit(' ').take(3).collect();
+                assert!(words[0] == words[2] && words[1] == "of", "{line}");
+            }
+            assert_eq!(ran.success(), plain, "{drawn:?} {drafts:?}");
+        }
+    }
+}
+
+#[test]
+fn drafters_that_do_not_fit_are_refused() {
+    let place = Place::new();
+    let model = place.converted("tiny-dense", "q8_0");
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/tokenizer/smollm.gguf");
+    let run = |more: &[&str]| place.run(&[&["run", &model, "x", "--raw", "-n", "2"], more].concat());
+    run(&["--draft", fixture]).failure(&["--draft", "another vocabulary: token 0 is"]);
+    run(&["--draft", "nowhere.gguf"]).failure(&["nowhere.gguf"]);
+    run(&["--draft", "ngram", "--draft-depth", "0"]).failure(&["auto or a number from 1 to 32"]);
+    let bench = |more: &[&str]| place.run(&[&["bench", &model], more].concat());
+    bench(&["--draft", "ngram"]).failure(&["--text FILE"]);
+    bench(&["--text", "x"]).failure(&["--draft"]);
+}
+
+#[test]
+fn what_guesses_are_good_for_is_measured() {
+    let place = Place::new();
+    let model = place.converted("tiny-moe", "q8_0");
+    std::fs::write(place.path("text"), PROMPT).unwrap();
+    let args = ["bench", &model, "--draft", &model, "--text", "text", "-n", "24", "-r", "2", "-t", "1"];
+    let text = place.run(&args).success();
+    for part in
+        ["without drafts", "with model tiny-moe", " times as fast (median of 2 pairs", "by depth: 100"]
+    {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    let json = place.run(&[&args[..], &["--draft-depth", "2", "--json"]].concat()).success();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["right_by_depth"], serde_json::json!([1.0, 1.0]));
+    assert!(json["tokens_per_step"].as_f64().unwrap() > 2.0 && json["ratios"].as_array().unwrap().len() == 2);
+}
