@@ -6,7 +6,7 @@ mod tree;
 use std::sync::Arc;
 
 use hf2q_gguf::Bytes;
-use hf2q_plan::{Backend, NO_PAGE, Observer, Plan, Program, ProgramMemory};
+use hf2q_plan::{Backend, NO_PAGE, Observer, Plan, Program, ProgramMemory, RowKind};
 
 use crate::cache::KvCache;
 use crate::draft::DraftTree;
@@ -102,6 +102,10 @@ pub struct Engine {
     inputs: Vec<usize>,
     /// Whether the plan has the operation whose output is pooled.
     embeds: bool,
+    /// Of each output which rows it has, and values in a row.
+    outputs: Vec<(RowKind, usize)>,
+    /// Of the last step: its rows, and which of them had logits.
+    computed: (usize, Vec<u32>),
 }
 
 /// The norm behind the last layer: what it gives is what logits are made of.
@@ -124,11 +128,14 @@ impl Engine {
         let tokens = plan.recording.vocabulary().unwrap_or(vocabulary);
         let inputs = plan.recording.inputs.clone();
         let embeds = plan.recording.ops.iter().any(|op| op.name == LAST_HIDDEN);
+        let kept = plan.recording.outputs.iter().filter_map(|view| plan.recording.activation(view.tensor));
+        let outputs = kept.zip(&plan.recording.outputs).map(|((rows, _), view)| (rows, view.width)).collect();
         let cache = KvCache::new(&plan.recording, options)?;
         let limits = needs::limits(options, cache.pages());
         let program = backend.open(plan, weights, &limits)?;
         let sequences = (0..options.sequences).map(|_| None).collect();
-        Ok(Self { program, cache, sequences, options, vocabulary, tokens, inputs, embeds })
+        let computed = (0, Vec::new());
+        Ok(Self { program, cache, sequences, options, vocabulary, tokens, inputs, embeds, outputs, computed })
     }
 
     /// What the backend has allocated beside the weights; `None` if it does not count it.
@@ -262,6 +269,9 @@ impl Engine {
                 return Err(error);
             }
         };
+        if !self.outputs.is_empty() {
+            self.computed = (step.len(), step.logit_rows.clone());
+        }
         let logits = match self.program.run(&step, observer) {
             Ok(logits) => logits,
             Err(error) => {
@@ -286,6 +296,21 @@ impl Engine {
     /// The recording has no such output, or the backend fails.
     pub fn output(&self, index: usize) -> Result<Vec<f32>, EngineError> {
         Ok(self.program.output(index)?)
+    }
+
+    /// The same with a row for each of the step's, also of results that only rows with logits have: zeros for the others.
+    ///
+    /// # Errors
+    /// As [`Engine::output`].
+    pub fn output_of_rows(&self, index: usize) -> Result<Vec<f32>, EngineError> {
+        let values = self.output(index)?;
+        let Some(&(RowKind::Logits, width)) = self.outputs.get(index) else { return Ok(values) };
+        let (rows, wanted) = &self.computed;
+        let mut all = vec![0.0; rows * width];
+        for (row, values) in wanted.iter().zip(values.chunks(width)) {
+            all[*row as usize * width..][..width].copy_from_slice(values);
+        }
+        Ok(all)
     }
 
     /// Appends any number of tokens to one sequence, in chunks. `visit` gets every wanted logit row in order, and may end

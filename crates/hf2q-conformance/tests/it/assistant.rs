@@ -48,8 +48,7 @@ fn golden(folder: &Path) -> Value {
 impl Pair {
     fn open(name: &str, backend: &dyn Backend, passes: Passes) -> Self {
         let (drafter, model) = parts(name);
-        let options = RecordOptions { all_rows: true, ..RecordOptions::uniform(KvFormat::F32) };
-        let mut recording = model.record(&options).unwrap();
+        let mut recording = model.record(&RecordOptions::uniform(KvFormat::F32)).unwrap();
         let assistant = Assistant::new(drafter, &model).unwrap();
         let how = (KvFormat::F32, engine_options(16, 32));
         let drafter = AssistantDrafter::open(assistant, &recording, backend, how).unwrap();
@@ -67,7 +66,7 @@ impl Pair {
         for tokens in tokens.chunks(chunk) {
             self.target.step(&[Work::new(sequence, tokens, LogitRows::Last)], None).unwrap();
             for (i, all) in all.iter_mut().enumerate() {
-                all.extend(self.target.output(i).unwrap());
+                all.extend(self.target.output_of_rows(i).unwrap());
             }
         }
         self.target.remove_sequence(sequence).unwrap();
@@ -277,6 +276,10 @@ impl Drafter for Noted {
 
     fn taps(&self) -> &[String] {
         self.assistant.taps()
+    }
+
+    fn needs_all_rows(&self) -> bool {
+        self.assistant.needs_all_rows()
     }
 
     fn seen(&mut self, seen: &[Seen<'_>]) -> Result<(), EngineError> {

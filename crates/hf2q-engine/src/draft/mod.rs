@@ -143,10 +143,15 @@ pub trait Drafter: Send {
     fn name(&self) -> &str;
 
     /// Names of the target's operations whose output rows it wants to [see](Drafter::seen). The target must be recorded so that
-    /// it computes them of all rows and [keeps](hf2q_plan::Recording::keep) them, in this order; [`crate::Engine::output`]
-    /// reads them then.
+    /// it [keeps](hf2q_plan::Recording::keep) them, in this order; [`crate::Engine::output_of_rows`] reads them then.
     fn taps(&self) -> &[String] {
         &[]
+    }
+
+    /// Whether the target must compute what is tapped of all rows. Otherwise rows without logits may lack what is behind the
+    /// last stored keys and values: they have zeros for it.
+    fn needs_all_rows(&self) -> bool {
+        !self.taps().is_empty()
     }
 
     /// What the target has computed since the last call.

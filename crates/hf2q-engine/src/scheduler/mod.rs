@@ -238,7 +238,7 @@ impl Scheduler {
 
     /// What the drafter wants to see of the rows of the last step.
     fn features(&self) -> Result<Vec<Vec<f32>>, EngineError> {
-        (0..self.drafts.as_ref().map_or(0, Drafts::taps)).map(|i| self.engine.output(i)).collect()
+        (0..self.drafts.as_ref().map_or(0, Drafts::taps)).map(|i| self.engine.output_of_rows(i)).collect()
     }
 
     /// What was computed and stays becomes part of the sequences.

@@ -152,11 +152,6 @@ impl Assistant {
         Ok(())
     }
 
-    /// What the target's last norm makes of a row behind its last layer.
-    pub fn norm(&self, hidden: &[f32]) -> Vec<f32> {
-        self.target.norm(hidden)
-    }
-
     /// Keys of a row that the target forms of its values: before they are turned.
     pub fn form(&self, source: usize, values: &[f32]) -> Vec<f32> {
         self.target.form(source, values)
@@ -167,11 +162,10 @@ impl Assistant {
         self.target.turn(source, keys, by);
     }
 
-    /// What the target's plan is to be watched for. `target` was recorded with
-    /// [`all_rows`](crate::RecordOptions::all_rows).
+    /// What the target's plan is to be watched for.
     ///
     /// # Errors
-    /// If it was not, or is of another model.
+    /// If it is of another model.
     pub fn taps(&self, target: &Recording) -> Result<Taps, ModelError> {
         taps::find(target, self.sources.iter().map(|s| s.layer))
     }

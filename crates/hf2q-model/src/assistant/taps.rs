@@ -1,13 +1,13 @@
 //! Which operations of the target give what an assistant reads.
 
-use hf2q_plan::{Op, Recording, RowKind, TensorId};
+use hf2q_plan::{Op, Recording, TensorId};
 
 use crate::error::ModelError;
 
 /// Names of the target's operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taps {
-    /// What comes out of the last layer, before its norm: `[R, hidden]`.
+    /// What logits are made of: `[L, hidden]`.
     pub hidden: String,
     /// Keys and values, in the order of the assistant's sources.
     pub kv: Vec<KvTap>,
@@ -26,12 +26,9 @@ pub struct KvTap {
 pub(super) fn find(target: &Recording, layers: impl Iterator<Item = usize>) -> Result<Taps, ModelError> {
     let name = |tensor: TensorId| target.tensors[tensor.index()].name.clone();
     let missing = |what: &str| ModelError::NoTap { what: what.to_owned() };
-    let selected = target.ops.iter().find_map(|op| match &op.op {
-        Op::SelectRows(o) if op.name == "select_rows" => Some(o.x.tensor),
-        _ => None,
-    });
-    let every_row = |&tensor: &TensorId| matches!(target.activation(tensor), Some((RowKind::Step, _)));
-    let hidden = selected.filter(every_row).map(name).ok_or_else(|| missing("the last layer of all rows"))?;
+    const NORM: &str = "output_norm";
+    let norm = target.ops.iter().find(|op| op.name == NORM);
+    let hidden = norm.map(|op| op.name.clone()).ok_or_else(|| missing(NORM))?;
     let of_layer = |layer: usize| {
         let store = format!("L{layer:02}.attn.kv_store");
         let found = target.ops.iter().find_map(|op| match &op.op {

@@ -13,8 +13,6 @@ pub(super) struct Target {
     pub(super) hidden: usize,
     embedding: StoredTensor,
     embedding_scale: f32,
-    output_norm: Vec<f32>,
-    eps: f32,
     kv: Vec<Kv>,
 }
 
@@ -42,8 +40,6 @@ impl Target {
             hidden: config.hidden,
             embedding: target.tensor("token_embd.weight").expect("every model has an embedding").clone(),
             embedding_scale: config.embedding_scale,
-            output_norm: floats(target, "output_norm.weight"),
-            eps: config.norm_eps,
             kv: layers.map(kv).collect::<Result<_, ModelError>>()?,
         })
     }
@@ -60,13 +56,6 @@ impl Target {
         decode(*ty, row, &mut out[first..])?;
         out[first..].iter_mut().for_each(|x| *x *= self.embedding_scale);
         Ok(())
-    }
-
-    /// The norm of a row with the weights of the last norm.
-    pub(super) fn norm(&self, x: &[f32]) -> Vec<f32> {
-        let squares: f64 = x.iter().map(|&x| f64::from(x) * f64::from(x)).sum();
-        let inverse = 1.0 / (squares / x.len().max(1) as f64 + f64::from(self.eps)).sqrt();
-        x.iter().zip(&self.output_norm).map(|(&x, w)| (f64::from(x) * inverse) as f32 * w).collect()
     }
 
     pub(super) fn form(&self, source: usize, values: &[f32]) -> Vec<f32> {

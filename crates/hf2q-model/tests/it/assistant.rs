@@ -119,7 +119,7 @@ fn tokens_that_do_not_exist_are_refused() {
 
 #[test]
 fn taps_are_found_by_what_is_stored() {
-    let rows = RecordOptions { all_rows: true, ..RecordOptions::default() };
+    let usual = RecordOptions::default();
     let taps = |name: &str, options: &RecordOptions| {
         let model = toy::build(target(name), 1);
         let mut drafter = drafter();
@@ -131,13 +131,16 @@ fn taps_are_found_by_what_is_stored() {
     };
     let tap = |k: Option<&str>, v: &str| KvTap { k: k.map(str::to_owned), v: v.to_owned() };
     let windowed = tap(Some("L01.attn.k_rope"), "L01.attn.v_norm");
-    let all = |global: KvTap| Taps { hidden: "L02.scale".to_owned(), kv: vec![windowed.clone(), global] };
+    let all = |global: KvTap| Taps { hidden: "output_norm".to_owned(), kv: vec![windowed.clone(), global] };
     let global = tap(Some("L02.attn.k_rope"), "L02.attn.v_norm");
-    assert_eq!(taps("gemma4-dense", &rows), Ok(all(global.clone())));
+    assert_eq!(taps("gemma4-dense", &usual), Ok(all(global.clone())));
     // Where keys are formed of values there are none to be seen; where both are kept apart there are.
-    assert_eq!(taps("gemma4-moe", &rows), Ok(all(tap(None, "L02.attn.v_norm"))));
-    let apart = RecordOptions { global: (KvFormat::F16, KvFormat::Q8_0), ..rows };
+    assert_eq!(taps("gemma4-moe", &usual), Ok(all(tap(None, "L02.attn.v_norm"))));
+    let apart = RecordOptions { global: (KvFormat::F16, KvFormat::Q8_0), ..usual };
     assert_eq!(taps("gemma4-moe", &apart), Ok(all(global)));
-    let error = taps("gemma4-dense", &RecordOptions::default()).unwrap_err();
-    assert!(error.contains("the last layer of all rows"), "{error}");
+    let assistant = join(drafter(), target("gemma4-dense")).unwrap();
+    let other = toy::model(Architecture::Gemma3, 1).record(&usual).unwrap();
+    let shorter = hf2q_plan::Recording { ops: other.ops[..3].to_vec(), ..other };
+    let error = assistant.taps(&shorter).unwrap_err().to_string();
+    assert!(error.contains("output_norm") && error.contains("joined to"), "{error}");
 }

@@ -54,9 +54,8 @@ impl Followed {
 }
 
 impl AssistantDrafter {
-    /// Prepares an assistant on a backend. `target` is the recording of the model that it drafts for, with
-    /// [all rows](hf2q_model::RecordOptions::all_rows), and `options` are those of that model's engine; `format` is how the
-    /// assistant's engine keeps keys and values, of as many positions as the other one.
+    /// Prepares an assistant on a backend. `target` is the recording of the model that it drafts for, and `options` are those of
+    /// that model's engine; `format` is how the assistant's engine keeps keys and values, of as many positions as the other.
     ///
     /// # Errors
     /// The target's plan is not what the assistant reads; no engine can be opened.
@@ -207,6 +206,11 @@ impl Drafter for AssistantDrafter {
 
     fn taps(&self) -> &[String] {
         &self.taps
+    }
+
+    /// Keys and values are there of all rows. A hidden state is used where a token was drawn, so there were logits.
+    fn needs_all_rows(&self) -> bool {
+        false
     }
 
     fn seen(&mut self, seen: &[Seen<'_>]) -> Result<(), EngineError> {

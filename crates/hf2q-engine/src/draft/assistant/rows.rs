@@ -15,7 +15,7 @@ pub(super) struct KvTaps {
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) position: usize,
-    /// Behind the target's last norm.
+    /// Behind the target's last norm; zeros where it made no logits.
     pub(super) hidden: Vec<f32>,
     /// Keys and values of each source, as the recording's inputs take them.
     pub(super) kv: Vec<Vec<f32>>,
@@ -53,7 +53,7 @@ pub(super) fn rows(assistant: &Assistant, kv: &[KvTaps], seen: &Seen<'_>, first:
             assistant.turn(source, &mut k, position as i64 - first as i64 - 1 - turned as i64);
             all.extend([k, v]);
         }
-        Some(Row { position, hidden: assistant.norm(of(0, hidden, i)?), kv: all })
+        Some(Row { position, hidden: of(0, hidden, i)?.to_vec(), kv: all })
     };
     (0..seen.tokens.len()).map(row).collect()
 }
