@@ -35,6 +35,8 @@ const FIRST: f32 = 0.6;
 const SMOOTH: f64 = 0.9;
 /// Steps without drafts after one that did not pay, at first and at most.
 const PAUSE: (u32, u32) = (8, 256);
+/// Which part of the time drafts after pauses may take: pauses are as long as that asks for.
+const PROBING: f64 = 0.015;
 /// Levels of a draft after a pause.
 const PROBE: usize = 2;
 /// Timed steps after which what they said is not believed any more.
@@ -80,13 +82,22 @@ pub(crate) struct JobControl {
     next_pause: u32,
     /// A pause is over: what is thought of the job is old.
     probe: bool,
+    /// The step before had a draft: the drafter has only that step to catch up with.
+    pub(crate) warm: bool,
     /// The drafter has failed.
     pub(crate) failed: bool,
 }
 
 impl JobControl {
     pub(crate) fn new() -> Self {
-        Self { levels: Levels::new(), pause: 0, next_pause: PAUSE.0, probe: false, failed: false }
+        Self {
+            levels: Levels::new(),
+            pause: 0,
+            next_pause: PAUSE.0,
+            probe: false,
+            warm: false,
+            failed: false,
+        }
     }
 }
 
@@ -115,25 +126,35 @@ impl Mean {
 struct Costs {
     /// Steps that were timed.
     now: u64,
-    /// By [`bucket`] of rows without drafts.
+    /// By rows, those of steps without drafts.
     plain: Vec<Mean>,
-    /// By bucket and by the number of drafted rows less one: how many times as long as without them.
+    /// By [`bucket`] of the rows that are no drafts and by the number of drafted rows less one: how many times as long as without them.
     drafted: Vec<Vec<Mean>>,
 }
 
 impl Costs {
     fn record(&mut self, rows: usize, drafted: usize, seconds: f64) {
-        let b = bucket(rows);
         self.now += 1;
         if drafted == 0 {
-            grown(&mut self.plain, b).record(seconds, self.now);
+            grown(&mut self.plain, rows).record(seconds, self.now);
         } else if let Some(plain) = self.plain(rows) {
-            grown(grown(&mut self.drafted, b), drafted - 1).record(seconds / plain, self.now);
+            grown(grown(&mut self.drafted, bucket(rows)), drafted - 1).record(seconds / plain, self.now);
         }
     }
 
+    /// Seconds of a step without drafts: in a line between what was measured next to `rows`. Nothing is said of rows below
+    /// or above all that was.
     fn plain(&self, rows: usize) -> Option<f64> {
-        self.plain.get(bucket(rows)).and_then(|mean| mean.known(self.now))
+        let known = |rows: usize| Some((rows, self.plain.get(rows)?.known(self.now)?));
+        let (below, low) = (0..=rows).rev().find_map(known)?;
+        let (above, high) = (rows..self.plain.len()).find_map(known)?;
+        let further = (rows - below) as f64 / (above - below).max(1) as f64;
+        Some(low + (high - low) * further)
+    }
+
+    /// Whether a step with drafts was measured, of about so many other rows.
+    fn has_drafts(&self, rows: usize) -> bool {
+        self.drafted.get(bucket(rows)).is_some_and(|means| means.iter().any(|m| m.known(self.now).is_some()))
     }
 
     /// How many times as long a step with so many drafted rows takes: in a line between what was measured.
@@ -213,24 +234,28 @@ impl Control {
     fn best(&self, job: &mut JobControl, (rows, jobs): (usize, usize)) -> usize {
         // Drafts are compared with steps that have none.
         let Some(plain) = self.costs.plain(rows) else { return 0 };
-        let level_seconds = self.level_seconds.value.unwrap_or(0.0);
+        let time = |depth: usize| {
+            let level_seconds = self.level_seconds.known(self.costs.now).unwrap_or(0.0);
+            self.costs.factor(rows, depth * jobs) + level_seconds * (depth * jobs) as f64 / plain
+        };
+        // What a row costs here is learned from one.
+        let deepest = if self.costs.has_drafts(rows) { MOST_DEPTH } else { 1 };
         let (mut line, mut tokens, mut above) = (1.0, 0.0, FIRST);
         let (mut best, mut most) = (0, MARGIN);
-        for level in 0..MOST_DEPTH {
+        for level in 0..deepest {
             // Of a level that was never tried the one above it says most.
             above = job.levels.at(level, self.levels.at(level, above));
             line *= f64::from(above);
             tokens += line;
             let depth = level + 1;
-            let drafting = level_seconds * (depth * jobs) as f64 / plain;
-            let time = self.costs.factor(rows, depth * jobs) + drafting;
-            let gain = (1.0 + tokens * jobs as f64 / rows as f64) / time;
+            let gain = (1.0 + tokens * jobs as f64 / rows as f64) / time(depth);
             if gain > most {
                 (best, most) = (depth, gain);
             }
         }
         if best == 0 {
-            job.pause = job.next_pause;
+            let least = ((time(PROBE) - 1.0).max(0.0) / PROBING) as u32;
+            job.pause = job.next_pause.max(least).min(PAUSE.1);
             job.next_pause = (job.next_pause * 2).min(PAUSE.1);
         }
         best
@@ -254,10 +279,10 @@ impl Control {
         self.costs.record(rows, drafted, time.as_secs_f64());
     }
 
-    /// How long the drafter took for so many levels of all jobs.
+    /// How long the drafter took for so many levels of all jobs, where it had nothing to catch up with.
     pub(crate) fn drafted(&mut self, levels: usize, time: Duration) {
         if levels > 0 {
-            self.level_seconds.record(time.as_secs_f64() / levels as f64, 0);
+            self.level_seconds.record(time.as_secs_f64() / levels as f64, self.costs.now);
         }
     }
 }
@@ -271,11 +296,13 @@ mod tests {
         control: Control,
         job: JobControl,
         row: f64,
+        /// What the drafter takes for a level.
+        level: f64,
     }
 
     impl World {
         fn new(row: f64) -> Self {
-            Self { control: Control::new(DraftDepth::Auto), job: JobControl::new(), row }
+            Self { control: Control::new(DraftDepth::Auto), job: JobControl::new(), row, level: 0.0 }
         }
 
         /// `steps` steps: tokens, seconds, and the depth of the last draft.
@@ -285,10 +312,15 @@ mod tests {
                 let depth = self.control.depth(&mut self.job, (1, 1));
                 let accepted = right(step).min(depth);
                 let time = 1.0 + self.row * depth as f64;
+                let drafting = self.level * depth as f64;
+                if self.job.warm {
+                    self.control.drafted(depth, Duration::from_secs_f64(drafting));
+                }
+                self.job.warm = depth > 0;
                 self.control.timed(1, depth, Duration::from_secs_f64(time));
                 self.control.learn(&mut self.job, depth, accepted);
                 tokens += 1.0 + accepted as f64;
-                seconds += time;
+                seconds += time + drafting;
                 last = depth;
             }
             (tokens, seconds, last)
@@ -313,6 +345,36 @@ mod tests {
             let (tokens, seconds, _) = World::new(row).run(1000, |_| 0);
             assert!(tokens / seconds > 0.97, "{row}: {tokens} in {seconds}");
         }
+    }
+
+    #[test]
+    fn many_short_answers_that_cannot_be_drafted_cost_little() {
+        let mut world = World { level: 0.2, ..World::new(0.5) };
+        world.run(300, |_| 0);
+        let (mut tokens, mut seconds) = (0.0, 0.0);
+        for _ in 0..50 {
+            world.job = JobControl::new();
+            let (t, s, _) = world.run(20, |_| 0);
+            (tokens, seconds) = (tokens + t, seconds + s);
+        }
+        assert!(tokens / seconds > 0.97, "{tokens} in {seconds}");
+    }
+
+    #[test]
+    fn a_drafter_that_takes_time_drafts_where_it_pays() {
+        let (tokens, seconds, _) = World { level: 0.1, ..World::new(0.1) }.run(300, |_| 8);
+        assert!(tokens / seconds > 2.0, "{tokens} in {seconds}");
+        let (tokens, seconds, _) = World { level: 1.5, ..World::new(0.1) }.run(1000, |_| 1);
+        assert!(tokens / seconds > 0.97, "{tokens} in {seconds}");
+    }
+
+    #[test]
+    fn the_time_of_a_step_lies_between_those_of_fewer_and_more_rows() {
+        let mut costs = Costs::default();
+        costs.record(8, 0, 4.5);
+        assert_eq!((costs.plain(7), costs.plain(8), costs.plain(9)), (None, Some(4.5), None));
+        costs.record(12, 0, 6.5);
+        assert_eq!((costs.plain(10), costs.plain(12), costs.plain(13)), (Some(5.5), Some(6.5), None));
     }
 
     #[test]

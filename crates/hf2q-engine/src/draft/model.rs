@@ -26,6 +26,8 @@ struct Followed {
 
 /// A draft that is being made.
 struct Growing<'a, 'r> {
+    /// Which request it is.
+    number: usize,
     request: &'a DraftRequest<'r>,
     sequence: SequenceId,
     /// The history and what is drafted so far.
@@ -73,14 +75,28 @@ impl ModelDrafter {
         Ok(job.sequence)
     }
 
-    /// Computes what is missing of the histories but the last token of each.
-    fn catch_up(&mut self, all: &[Growing<'_, '_>]) -> Result<(), EngineError> {
-        for growing in all {
-            let held = self.engine.len(growing.sequence)?;
-            let missing = &growing.text[held..growing.text.len() - 1];
-            self.engine.extend(growing.sequence, missing, LogitRows::None, |_| true)?;
-        }
-        Ok(())
+    /// Computes what is missing of the histories but the last token of each, as far as one step goes: nobody waits longer for
+    /// a prompt to be drafted. Those that are not caught up with are left out.
+    fn catch_up(&mut self, all: &mut Vec<Growing<'_, '_>>) -> Result<(), EngineError> {
+        let mut rows = self.engine.options().rows;
+        let mut result = Ok(());
+        all.retain(|growing| {
+            let computed = self.engine.len(growing.sequence).and_then(|held| {
+                let missing = &growing.text[held..growing.text.len() - 1];
+                let now = &missing[..missing.len().min(rows)];
+                rows -= now.len();
+                self.engine.extend(growing.sequence, now, LogitRows::None, |_| true)?;
+                Ok(now.len() == missing.len())
+            });
+            match computed {
+                Ok(caught_up) => caught_up,
+                Err(error) => {
+                    result = Err(error);
+                    false
+                }
+            }
+        });
+        result
     }
 
     /// The last token of each history, all at once; the first token of each draft.
@@ -117,29 +133,27 @@ impl Drafter for ModelDrafter {
 
     fn draft(&mut self, requests: &[DraftRequest<'_>]) -> Result<Vec<DraftTree>, EngineError> {
         let context = self.engine.options().context;
-        let mut numbers = Vec::new();
         let mut all = Vec::new();
         for (i, request) in requests.iter().enumerate() {
             // What does not fit into its context is drafted no further.
             if request.history.len() + request.depth <= context && request.depth.min(request.room) > 0 {
                 let sequence = self.follow(request)?;
                 let (text, tree) = (request.history.to_vec(), DraftTree::new());
-                all.push(Growing { request, sequence, text, tree });
-                numbers.push(i);
+                all.push(Growing { number: i, request, sequence, text, tree });
             }
         }
         let mut trees = vec![DraftTree::new(); requests.len()];
+        self.catch_up(&mut all)?;
         if all.is_empty() {
             return Ok(trees);
         }
-        self.catch_up(&all)?;
         self.begin(&mut all)?;
         while self.grow(&mut all)? {}
-        for (i, growing) in numbers.into_iter().zip(all) {
+        for growing in all {
             if let Some(job) = self.jobs.get_mut(&growing.request.job) {
                 job.chain.clone_from(&growing.tree.tokens);
             }
-            trees[i] = growing.tree;
+            trees[growing.number] = growing.tree;
         }
         Ok(trees)
     }

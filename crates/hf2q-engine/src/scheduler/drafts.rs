@@ -25,7 +25,12 @@ pub(super) struct Drafts {
     drafting: Drafting,
     control: Control,
     counts: DraftStats,
+    /// Failures since it last did what it was asked for.
+    in_a_row: u32,
 }
+
+/// After so many failures in a row a drafter is not asked any more.
+const MOST_FAILURES: u32 = 8;
 
 /// What drafts were good for, since the scheduler was made.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,7 +88,7 @@ impl Spare {
 impl Drafts {
     pub(super) fn new(drafting: Drafting) -> Self {
         let counts = DraftStats { drafter: drafting.drafter.name().to_owned(), ..DraftStats::default() };
-        Self { control: Control::new(drafting.depth), drafting, counts }
+        Self { control: Control::new(drafting.depth), drafting, counts, in_a_row: 0 }
     }
 
     pub(super) fn stats(&self) -> DraftStats {
@@ -103,24 +108,43 @@ impl Drafts {
         });
     }
 
-    /// Asks the drafter for something; `None`: it has failed.
-    fn guarded<T>(&mut self, ask: impl FnOnce(&mut dyn Drafter) -> Result<T, EngineError>) -> Option<T> {
+    /// Asks the drafter for something.
+    fn guarded<T>(&mut self, ask: impl FnOnce(&mut dyn Drafter) -> Result<T, EngineError>) -> Asked<T> {
         let drafter = &mut *self.drafting.drafter;
         let asked = catch_unwind(AssertUnwindSafe(|| ask(drafter)));
         match asked.unwrap_or_else(|panic| Err(EngineError::panicked(&*panic))) {
-            Ok(answer) => Some(answer),
+            Ok(answer) => {
+                self.in_a_row = 0;
+                Asked::Answer(answer)
+            }
+            Err(EngineError::OutOfPages { .. }) => Asked::NoRoom,
             Err(error) => {
                 self.counts.failures += 1;
+                self.in_a_row += 1;
                 (self.drafting.warn)(&error);
-                None
+                Asked::Failed
             }
         }
+    }
+
+    /// Whether it is not asked any more.
+    fn is_off(&self) -> bool {
+        self.in_a_row >= MOST_FAILURES
     }
 
     /// A step was computed that had nothing but rows of answers, and drafts.
     pub(super) fn timed(&mut self, rows: usize, drafted: usize, time: Duration) {
         self.control.timed(rows, drafted, time);
     }
+}
+
+/// What a drafter said.
+enum Asked<T> {
+    Answer(T),
+    /// Its caches are full.
+    NoRoom,
+    /// An error that was told.
+    Failed,
 }
 
 impl Scheduler {
@@ -135,6 +159,8 @@ impl Scheduler {
             .iter()
             .filter_map(|w| running[shares[w.share].at].job.draft_request(w.depth, w.room))
             .collect();
+        let warm = requests.len() == wishes.len()
+            && wishes.iter().all(|w| running[shares[w.share].at].job.control.warm);
         let began = Instant::now();
         let levels = requests.iter().map(|r| r.depth).sum();
         let drafted = drafts.guarded(|drafter| {
@@ -145,16 +171,39 @@ impl Scheduler {
         drop(requests);
         let took = began.elapsed();
         drafts.counts.seconds += took.as_secs_f64();
-        drafts.control.drafted(levels, took);
-        let Some(drafted) = drafted else {
-            wishes.iter().for_each(|w| running[shares[w.share].at].job.control.failed = true);
-            return trees;
+        let drafted = match drafted {
+            Asked::Answer(drafted) => drafted,
+            other => {
+                let failed = matches!(other, Asked::Failed);
+                self.give_up(wishes.iter().map(|w| shares[w.share].at), failed);
+                return trees;
+            }
         };
+        // What a drafter computes of a job for the first time, or after a pause, says nothing of a level.
+        if warm && drafted.iter().all(|tree| !tree.is_empty()) {
+            drafts.control.drafted(levels, took);
+        }
+        for (wish, tree) in wishes.iter().zip(&drafted) {
+            running[shares[wish.share].at].job.control.warm = !tree.is_empty();
+        }
         for (wish, tree) in wishes.iter().zip(drafted) {
             let tree = tree.within(wish.depth, wish.room, self.limits.vocabulary);
             trees[wish.share] = self.fit_tree(tree, &mut spare);
         }
         trees
+    }
+
+    /// The drafter lets go of jobs: for now, or for good where it has failed.
+    fn give_up(&mut self, jobs: impl Iterator<Item = usize>, failed: bool) {
+        for at in jobs {
+            let job = &mut self.running[at].job;
+            job.control.failed |= failed;
+            job.control.warm = false;
+            let id = job.id;
+            if let Some(drafts) = &mut self.drafts {
+                drafts.forget(id);
+            }
+        }
     }
 
     /// What `shares` leave of a step.
@@ -171,23 +220,20 @@ impl Scheduler {
         Spare { rows, taken: taken.collect() }
     }
 
-    /// How far to draft for each job that draws a token in this step; the oldest come first where pages are few.
+    /// How far to draft for each job that draws a token in this step; the oldest come first where rows or pages are few.
     fn wishes(&mut self, shares: &[Share], spare: &mut Spare) -> Vec<Wish> {
-        let Some(drafts) = &self.drafts else { return Vec::new() };
-        let draws = |s: &Share| s.rows == 1 && self.running[s.at].left() == 1;
-        let jobs: Vec<usize> = (0..shares.len())
-            .filter(|&i| draws(&shares[i]) && self.running[shares[i].at].job.draft_levels() > 0)
-            .collect();
-        if jobs.is_empty() || spare.rows == 0 {
-            return Vec::new();
-        }
+        let Some(drafts) = self.drafts.as_ref().filter(|drafts| !drafts.is_off()) else { return Vec::new() };
+        let drafted = |s: &Share| {
+            let r = &self.running[s.at];
+            s.rows == 1 && r.left() == 1 && r.job.draft_levels() > 0 && !r.job.control.failed
+        };
+        let jobs: Vec<usize> = (0..shares.len()).filter(|&i| drafted(&shares[i])).collect();
         let rows: usize = shares.iter().map(|s| s.rows).sum();
-        let each = spare.rows / jobs.len();
         let mut wishes = Vec::new();
         for &share in &jobs {
             let r = &mut self.running[shares[share].at];
             let wanted = drafts.control.depth(&mut r.job.control, (rows, jobs.len()));
-            let room = each.min(drafts.control.nodes(wanted));
+            let room = spare.rows.min(drafts.control.nodes(wanted));
             // The row itself is stored at the position of what is held.
             let context = self.limits.tokens.saturating_sub(r.held + 1);
             let mut depth = wanted.min(room).min(r.job.draft_levels()).min(context);
@@ -198,8 +244,11 @@ impl Scheduler {
             while depth > 0 && !spare.has(&self.engine, &needed(depth)) {
                 depth -= 1;
             }
-            if depth > 0 {
+            if depth == 0 {
+                r.job.control.warm = false;
+            } else {
                 spare.take(&needed(depth));
+                spare.rows -= room;
                 wishes.push(Wish { share, depth, room });
             }
         }
@@ -243,8 +292,9 @@ impl Scheduler {
             let seen: Vec<Seen<'_>> = seen.collect();
             if seen.is_empty() { Ok(()) } else { drafter.seen(&seen) }
         });
-        if shown.is_none() {
-            kept.iter().for_each(|k| self.running[k.at].job.control.failed = true);
+        match shown {
+            Asked::Answer(()) => {}
+            other => self.give_up(kept.iter().map(|k| k.at), matches!(other, Asked::Failed)),
         }
     }
 }
