@@ -46,16 +46,16 @@ pub(crate) fn prepare(target: &Target<'_>, args: &DraftArgs) -> Result<Prepared>
     let warn = |error: &hf2q_engine::EngineError| {
         terminal::note(&format!("note: some answers get no drafts any more: {error}"));
     };
-    let taps = drafter.taps().to_vec();
+    let (taps, all_rows) = (drafter.taps().to_vec(), drafter.needs_all_rows());
     let drafting = Some(Drafting { drafter, depth: args.draft_depth, warn: Box::new(warn) });
-    let mut recording = target.model.record(&RecordOptions { all_rows: !taps.is_empty(), ..options })?;
+    let mut recording = target.model.record(&RecordOptions { all_rows, ..options })?;
     recording.keep(&taps).context("--draft")?;
     Ok(Prepared { plan: Arc::new(Plan::compile(recording, Passes::ALL)), backend, drafting })
 }
 
 /// The drafter that a file holds.
 fn file(path: &Path, target: &Target<'_>, backend: &Arc<dyn Backend>) -> Result<Box<dyn Drafter>> {
-    let gguf = load::open(path)?;
+    let gguf = load::any(path)?;
     let name = load::stem_of_set(path);
     let architecture = gguf.metadata().opt_str("general.architecture")?.and_then(Architecture::from_name);
     // A drafter that is made for one model may come without its tokens.
@@ -74,7 +74,7 @@ fn file(path: &Path, target: &Target<'_>, backend: &Arc<dyn Backend>) -> Result<
 /// A drafter that reads the target's keys and values.
 fn assistant(gguf: &Gguf, target: &Target<'_>, backend: &dyn Backend) -> Result<Box<dyn Drafter>> {
     let assistant = Assistant::new(load::model(gguf)?, target.model)?;
-    let recording = target.model.record(&RecordOptions { all_rows: true, ..target.engine.kv })?;
+    let recording = target.model.record(&target.engine.kv)?;
     let how = (KvFormat::F16, target.sizes);
     Ok(Box::new(AssistantDrafter::open(assistant, &recording, backend, how)?))
 }

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, Result, bail};
+use hf2q_arch::Architecture;
 use hf2q_convert::{Folder, Options, Plan, Progress, Recipe, Source, Summary};
 use hf2q_gguf::Gguf;
-use hf2q_model::Model;
+use hf2q_model::{Model, ModelError};
 use indicatif::ProgressBar;
 
 use crate::{config, hub, interrupt, terminal};
@@ -14,8 +15,19 @@ use crate::{config, hub, interrupt, terminal};
 /// Type into which a HuggingFace folder is converted when it is used as a model.
 pub(crate) const CACHED_TYPE: &str = "q8_0";
 
-/// Opens a GGUF file, any shard of a split one, a folder with one, or a HuggingFace folder.
+/// Opens a GGUF file, any shard of a split one, a folder with one, or a HuggingFace folder, with a model that computes by
+/// itself.
 pub(crate) fn open(model: &Path) -> Result<Gguf> {
+    let gguf = any(model)?;
+    let name = gguf.metadata().opt_str("general.architecture")?;
+    match name.and_then(Architecture::from_name).filter(|a| a.is_drafter()) {
+        Some(drafter) => Err(ModelError::Drafter { architecture: drafter.name() }.into()),
+        None => Ok(gguf),
+    }
+}
+
+/// The same, also with what only drafts for another model.
+pub(crate) fn any(model: &Path) -> Result<Gguf> {
     let path = resolve(model)?;
     Ok(Gguf::open(&path)?)
 }

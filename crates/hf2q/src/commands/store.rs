@@ -14,7 +14,7 @@ pub(crate) fn pull(args: &PullArgs) -> Result<()> {
     let repository: Repository = args.repository.parse()?;
     let snapshot = hub::fetch(&repository)?;
     if args.convert {
-        load::open(&snapshot.folder)?;
+        load::any(&snapshot.folder)?;
     }
     terminal::print_line(&snapshot.folder.display().to_string())
 }

@@ -7,7 +7,7 @@ use crate::args::TokenizeArgs;
 use crate::{load, terminal};
 
 pub(crate) fn run(args: &TokenizeArgs) -> Result<()> {
-    let gguf = load::open(&args.model)?;
+    let gguf = load::any(&args.model)?;
     let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
     let text = terminal::text_or_stdin(args.text.as_deref(), "TEXT")?;
     let specials = if args.special { Specials::Parse } else { Specials::AsText };

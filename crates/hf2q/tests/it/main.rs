@@ -1,6 +1,8 @@
 //! The program as its user sees it: commands, messages, exit status, files left behind.
 
 #[cfg(test)]
+mod assistant;
+#[cfg(test)]
 mod bench;
 #[cfg(test)]
 mod bench_serve;
