@@ -79,6 +79,7 @@ struct Target<'a> {
 impl Target<'_> {
     #[inline(always)]
     fn store<S: Simd>(&self, s: S, x: &[f32]) {
+        self.fetch(s, x.len());
         match (self.layout.format, self.layout.format.turbo()) {
             (_, Some(turbo)) => match self.cut {
                 Some(cut) => {
@@ -100,6 +101,18 @@ impl Target<'_> {
                 for (i, &x) in x.iter().enumerate() {
                     self.put(i, x);
                 }
+            }
+        }
+    }
+
+    /// Components of keys lie far apart, each in a line of memory that has left the caches since the token before: all are
+    /// asked for at once, where stores would wait for one after the other.
+    #[inline(always)]
+    fn fetch<S: Simd>(&self, s: S, components: usize) {
+        if self.layout.side == Side::Keys {
+            let column = self.layout.row_bytes * self.slot / PAGE;
+            for i in 0..components {
+                s.prefetch(self.block.wrapping_add(i * self.layout.row_bytes + column));
             }
         }
     }

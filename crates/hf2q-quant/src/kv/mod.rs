@@ -82,8 +82,16 @@ impl Turbo {
             return if square == 0.0 { 0 } else { NO_SCALE };
         }
         let inverse = 1.0 / (square / x.len() as f32).sqrt();
-        self.nearest(x, inverse, codes);
-        f32_to_f16(self.fit(x, codes).min(LARGEST_SCALE))
+        let (mut products, mut squares) = ([0.0; LANES], [0.0; LANES]);
+        for (x, codes) in x.as_chunks::<LANES>().0.iter().zip(codes.as_chunks_mut::<LANES>().0) {
+            let chosen = self.nearest(x, inverse, codes);
+            for i in 0..LANES {
+                products[i] += x[i] * chosen[i];
+                squares[i] += chosen[i] * chosen[i];
+            }
+        }
+        // The least squares fit to the chosen levels.
+        f32_to_f16((fold(products) / fold(squares)).min(LARGEST_SCALE))
     }
 
     /// The same for a block whose values have a mean square of 1: codes alone, which [`UNIT_SCALE`] decodes. What is
@@ -95,7 +103,9 @@ impl Turbo {
     pub fn encode_unit(self, x: &mut [f32], codes: &mut [u8]) {
         assert_eq!(x.len(), codes.len(), "a code for every value");
         rotate(x);
-        self.nearest(x, 1.0, codes);
+        for (x, codes) in x.as_chunks::<LANES>().0.iter().zip(codes.as_chunks_mut::<LANES>().0) {
+            self.nearest(x, 1.0, codes);
+        }
     }
 
     /// Decodes a block in the rotated basis.
@@ -111,37 +121,28 @@ impl Turbo {
         }
     }
 
-    /// Codes of the levels next to `inverse · x`.
+    /// Codes of the levels next to `inverse · x`, and the values that they stand for. A level is found by counting the
+    /// thresholds that do not lie above, which all lanes do alike.
     #[inline(always)]
-    fn nearest(self, x: &[f32], inverse: f32, codes: &mut [u8]) {
-        let thresholds = self.thresholds();
-        let levels = thresholds.len() + 1;
-        for (&x, code) in x.iter().zip(codes) {
-            let size = x.abs() * inverse;
-            // A binary search without branches.
-            let (mut level, mut step) = (0, levels / 2);
-            while step > 0 {
-                level += if size >= thresholds[level + step - 1] { step } else { 0 };
-                step /= 2;
-            }
-            let sign = if x.is_sign_negative() { levels } else { 0 };
-            *code = (level | sign) as u8;
+    fn nearest(self, x: &[f32; LANES], inverse: f32, codes: &mut [u8; LANES]) -> [f32; LANES] {
+        let (levels, thresholds) = (self.levels(), self.thresholds());
+        let (mut sizes, mut counts, mut chosen) = ([0.0; LANES], [0_u32; LANES], [levels[0]; LANES]);
+        for i in 0..LANES {
+            sizes[i] = x[i].abs() * inverse;
         }
-    }
-
-    /// The scale that fits the chosen levels best.
-    #[inline(always)]
-    fn fit(self, x: &[f32], codes: &[u8]) -> f32 {
-        let values = self.values();
-        let (mut products, mut squares) = ([0.0; LANES], [0.0; LANES]);
-        for (x, codes) in x.as_chunks::<LANES>().0.iter().zip(codes.as_chunks::<LANES>().0) {
+        for (&threshold, &level) in thresholds.iter().zip(&levels[1..]) {
             for i in 0..LANES {
-                let level = values[usize::from(codes[i])];
-                products[i] += x[i] * level;
-                squares[i] += level * level;
+                let reached = sizes[i] >= threshold;
+                counts[i] += u32::from(reached);
+                chosen[i] = if reached { level } else { chosen[i] };
             }
         }
-        fold(products) / fold(squares)
+        for i in 0..LANES {
+            let sign = x[i].to_bits() >> 31;
+            codes[i] = (counts[i] | (sign * levels.len() as u32)) as u8;
+            chosen[i] = f32::from_bits(chosen[i].to_bits() | (sign << 31));
+        }
+        chosen
     }
 }
 

@@ -93,11 +93,17 @@ impl Turbo {
     #[inline(always)]
     pub fn pack(self, codes: &[u8; GROUP], group: &mut [u8]) {
         assert_eq!(group.len(), self.group_bytes(), "bytes of a group of {} bits", self.bits());
-        group.fill(0);
-        for (index, &code) in codes.iter().enumerate() {
-            for piece in self.pieces(index) {
-                group[piece.byte] = piece.put(group[piece.byte], code);
-            }
+        let [first, second] = self.planes();
+        let (low, high) = group.split_at_mut(GROUP / 8 * first);
+        match first {
+            2 => plane::<2>(codes, 0, low),
+            4 => plane::<4>(codes, 0, low),
+            _ => plane::<8>(codes, 0, low),
+        }
+        match second {
+            1 => plane::<1>(codes, first, high),
+            2 => plane::<2>(codes, first, high),
+            _ => {}
         }
     }
 
@@ -109,6 +115,21 @@ impl Turbo {
     pub fn unpack_one(self, group: &[u8], index: usize) -> u8 {
         let [low, high] = self.pieces(index);
         low.get(group[low.byte]) | high.get(group[high.byte])
+    }
+}
+
+/// Packs bits `from .. from + WIDTH` of the codes into a plane, byte by byte.
+#[inline(always)]
+fn plane<const WIDTH: usize>(codes: &[u8; GROUP], from: usize, out: &mut [u8]) {
+    let words = 2 * WIDTH;
+    let mask = (0xff_u16 >> (8 - WIDTH)) as u8;
+    for (word, bytes) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        for (j, byte) in bytes.iter_mut().enumerate() {
+            *byte = 0;
+            for lane in (word..16).step_by(words) {
+                *byte |= ((codes[16 * j + lane] >> from) & mask) << (WIDTH * (lane / words));
+            }
+        }
     }
 }
 
