@@ -171,7 +171,7 @@ pub enum ConvertError {
         /// The target.
         path: PathBuf,
         /// What differs.
-        what: &'static str,
+        what: String,
         /// The drafter's.
         drafter: String,
         /// The target's.

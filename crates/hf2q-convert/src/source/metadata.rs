@@ -24,7 +24,7 @@ pub(super) fn of_checkpoint(
     sampling(folder, &mut metadata)?;
     // A drafter speaks its target's tokens, whether or not it brings a tokenizer.
     match target {
-        Some(target) => target.tokens(&mut metadata),
+        Some(target) => target.tokens((folder, config), &mut metadata)?,
         None if config.architecture.is_drafter() && !tokenizer::is_there(folder) => {}
         None => tokenizer::write(folder, config, &mut metadata)?,
     }

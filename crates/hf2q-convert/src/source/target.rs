@@ -42,10 +42,28 @@ impl Target {
     }
 
     /// Gives a drafter its target's tokens.
-    pub(super) fn tokens(&self, metadata: &mut Metadata) {
+    ///
+    /// # Errors
+    /// It has a tokenizer, in which a token is another one.
+    pub(super) fn tokens(
+        &self,
+        (folder, config): (&Folder, &Config),
+        metadata: &mut Metadata,
+    ) -> Result<(), ConvertError> {
+        if tokenizer::is_there(folder) {
+            const TOKENS: &str = "tokenizer.ggml.tokens";
+            let mut own = Metadata::default();
+            tokenizer::write(folder, config, &mut own)?;
+            let (ours, theirs) = (own.strings(TOKENS)?, self.tokenizer.strings(TOKENS)?);
+            let pairs = ours.iter().zip(theirs).enumerate();
+            if let Some((id, (ours, theirs))) = pairs.into_iter().find(|(_, (a, b))| a != b) {
+                return Err(self.differs(&format!("token {id}"), format!("{ours:?}"), format!("{theirs:?}")));
+            }
+        }
         for (key, value) in self.tokenizer.iter() {
             metadata.insert(key.to_owned(), value.clone());
         }
+        Ok(())
     }
 
     /// Refuses a drafter for another model, and tells a head which layers it reads where its file does not.
@@ -85,12 +103,12 @@ impl Target {
         ConvertError::NoDrafter { path: path.to_owned(), architecture, target: self.path.clone() }
     }
 
-    fn same(&self, what: &'static str, ours: usize, theirs: usize) -> Result<(), ConvertError> {
+    fn same(&self, what: &str, ours: usize, theirs: usize) -> Result<(), ConvertError> {
         if ours == theirs { Ok(()) } else { Err(self.differs(what, ours, theirs)) }
     }
 
-    fn differs(&self, what: &'static str, drafter: impl ToString, target: impl ToString) -> ConvertError {
-        let path = self.path.clone();
+    fn differs(&self, what: &str, drafter: impl ToString, target: impl ToString) -> ConvertError {
+        let (path, what) = (self.path.clone(), what.to_owned());
         ConvertError::OtherTarget { path, what, drafter: drafter.to_string(), target: target.to_string() }
     }
 }

@@ -130,6 +130,19 @@ fn heads_of_other_models_are_refused() {
         of("target_hidden_size", 512).contains("its hidden size of the target is 512, the model's is 256")
     );
     assert!(of("vocab_size", 5000).contains("its vocabulary is 5000, the model's is 4096"));
+    let folder = head(dir.path(), |_| {}, &[]);
+    let tokenizer = std::fs::read_to_string(demo("tiny-moe").join("tokenizer.json")).unwrap();
+    std::fs::write(folder.join("tokenizer.json"), &tokenizer).unwrap();
+    joined(&folder, &demo("tiny-moe"), dir.path()).unwrap();
+    let mut other: serde_json::Value = serde_json::from_str(&tokenizer).unwrap();
+    let (vocabulary, mut swapped) = (other["model"]["vocab"].as_object_mut().unwrap(), Vec::new());
+    for (token, id) in vocabulary.iter_mut().filter(|(_, id)| [1000, 1001].contains(&id.as_u64().unwrap())) {
+        *id = json!(2001 - id.as_u64().unwrap());
+        swapped.push(token.clone());
+    }
+    std::fs::write(folder.join("tokenizer.json"), other.to_string()).unwrap();
+    let error = joined(&folder, &demo("tiny-moe"), dir.path()).unwrap_err().to_string();
+    assert!(swapped.len() == 2 && error.contains("its token 1000 is"), "{error}");
     let error = joined(&demo("tiny-dense"), &demo("tiny-moe"), dir.path()).unwrap_err().to_string();
     assert!(error.contains("is a gemma4 model, and"), "{error}");
     assert!(
