@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use hf2q_arch::Architecture;
 use hf2q_engine::draft::{AssistantDrafter, EagleDrafter};
-use hf2q_engine::{Drafter, Drafting, EngineOptions, ModelDrafter, Ngram};
+use hf2q_engine::{Drafter, Drafting, EngineOptions, ModelDrafter, Needs, Ngram};
 use hf2q_gguf::Gguf;
 use hf2q_model::assistant::Assistant;
 use hf2q_model::eagle3::Eagle3;
@@ -22,25 +22,39 @@ pub(crate) struct Target<'a> {
     pub(crate) model: &'a Model,
     pub(crate) tokenizer: &'a Tokenizer,
     pub(crate) engine: &'a EngineArgs,
+    /// As they are wanted; [`Prepared::sizes`] says what they are.
     pub(crate) sizes: EngineOptions,
 }
+
+/// A drafter, and bytes of memory that it takes beside the target.
+type Opened = (Box<dyn Drafter>, u64);
+
+/// Makes sizes fit the memory that there is.
+pub(crate) type Fit<'a> = &'a dyn Fn(&Plan, &dyn Backend, EngineOptions) -> Result<EngineOptions>;
 
 /// Where a model is run and as what.
 pub(crate) struct Prepared {
     pub(crate) plan: Arc<Plan>,
     pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) sizes: EngineOptions,
     pub(crate) drafting: Option<Drafting>,
+    /// Memory of the drafter.
+    pub(crate) drafter_bytes: u64,
 }
 
-/// Chooses a backend, opens the drafter there, and plans the target.
-pub(crate) fn prepare(target: &Target<'_>, args: &DraftArgs) -> Result<Prepared> {
+/// Chooses a backend, makes sizes fit, opens the drafter there, and plans the target.
+pub(crate) fn prepare(target: &Target<'_>, args: &DraftArgs, fit: Fit<'_>) -> Result<Prepared> {
     let heads = matches!(args.draft, DraftArg::Model(_));
     let options = RecordOptions { all_rows: heads || target.engine.kv.all_rows, ..target.engine.kv };
     let plan = Arc::new(Plan::compile(target.model.record(&options)?, Passes::ALL));
     let backend = target.engine.backend(target.model, &[(&plan, target.sizes)])?;
-    let drafter: Box<dyn Drafter> = match &args.draft {
-        DraftArg::None => return Ok(Prepared { plan, backend, drafting: None }),
-        DraftArg::Ngram => Box::new(Ngram::new()),
+    let sizes = fit(&plan, &*backend, target.sizes)?;
+    let target = &Target { sizes, ..*target };
+    let (drafter, drafter_bytes): Opened = match &args.draft {
+        DraftArg::None => {
+            return Ok(Prepared { plan, backend, sizes, drafting: None, drafter_bytes: 0 });
+        }
+        DraftArg::Ngram => (Box::new(Ngram::new()), 0),
         DraftArg::Model(path) => file(path, target, &backend).context("--draft")?,
     };
     let warn = |error: &hf2q_engine::EngineError| {
@@ -50,11 +64,12 @@ pub(crate) fn prepare(target: &Target<'_>, args: &DraftArgs) -> Result<Prepared>
     let drafting = Some(Drafting { drafter, depth: args.draft_depth, warn: Box::new(warn) });
     let mut recording = target.model.record(&RecordOptions { all_rows, ..options })?;
     recording.keep(&taps).context("--draft")?;
-    Ok(Prepared { plan: Arc::new(Plan::compile(recording, Passes::ALL)), backend, drafting })
+    let plan = Arc::new(Plan::compile(recording, Passes::ALL));
+    Ok(Prepared { plan, backend, sizes, drafting, drafter_bytes })
 }
 
 /// The drafter that a file holds.
-fn file(path: &Path, target: &Target<'_>, backend: &Arc<dyn Backend>) -> Result<Box<dyn Drafter>> {
+fn file(path: &Path, target: &Target<'_>, backend: &Arc<dyn Backend>) -> Result<Opened> {
     let gguf = load::any(path)?;
     let name = load::stem_of_set(path);
     let architecture = gguf.metadata().opt_str("general.architecture")?.and_then(Architecture::from_name);
@@ -65,8 +80,8 @@ fn file(path: &Path, target: &Target<'_>, backend: &Arc<dyn Backend>) -> Result<
         same_vocabulary(target.tokenizer, &tokenizer).with_context(|| path.display().to_string())?;
     }
     match architecture {
-        Some(Architecture::Gemma4Assistant) => assistant(&gguf, target, &**backend),
-        Some(Architecture::Eagle3) => eagle(&gguf, target, &**backend),
+        Some(Architecture::Gemma4Assistant) => Ok((assistant(&gguf, target, &**backend)?, gguf.file_bytes())),
+        Some(Architecture::Eagle3) => Ok((eagle(&gguf, target, &**backend)?, gguf.file_bytes())),
         _ => model(&gguf, &name, target, &**backend),
     }
 }
@@ -86,11 +101,14 @@ fn eagle(gguf: &Gguf, target: &Target<'_>, backend: &dyn Backend) -> Result<Box<
 }
 
 /// A model of its own, with the same cache formats and as many sequences as the target.
-fn model(gguf: &Gguf, name: &str, target: &Target<'_>, backend: &dyn Backend) -> Result<Box<dyn Drafter>> {
+fn model(gguf: &Gguf, name: &str, target: &Target<'_>, backend: &dyn Backend) -> Result<Opened> {
     let model = load::model(gguf)?;
     let plan = Arc::new(Plan::compile(model.record(&target.engine.kv)?, Passes::ALL));
-    let sizes = EngineOptions { logit_rows: target.sizes.sequences, ..target.sizes };
-    Ok(Box::new(ModelDrafter::new(name, session::open(&model, plan, (backend, sizes))?)))
+    let rows = target.sizes.rows.max(target.sizes.sequences);
+    let sizes = EngineOptions { rows, logit_rows: target.sizes.sequences, ..target.sizes };
+    let needs = Needs::new(backend, &plan, model.weights_for(&plan.recording), sizes)?;
+    let engine = session::open(&model, plan, (backend, sizes))?;
+    Ok((Box::new(ModelDrafter::new(name, engine)), needs.total() as u64))
 }
 
 /// Refuses a drafter whose tokens mean something else than the target's.

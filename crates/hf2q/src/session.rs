@@ -125,7 +125,7 @@ impl Session {
             ..args.sizes(&model, 1 + drafts.rows())?
         };
         let target = Target { model: &model, tokenizer: &tokenizer, engine: args, sizes };
-        let prepared = prepare(&target, drafts)?;
+        let prepared = prepare(&target, drafts, &|_, _, sizes| Ok(sizes))?;
         let engine = open(&model, prepared.plan, (&*prepared.backend, sizes))?;
         let mut scheduler = Scheduler::new(engine, SchedulerOptions { queue: 1, busy_rows: sizes.rows })?;
         if let Some(drafting) = prepared.drafting {

@@ -139,8 +139,8 @@ impl Local {
         let how = &self.how;
         let sizes = how.sizes(&model)?;
         let target = Target { model: &model, tokenizer: &tokenizer, engine: &how.engine, sizes };
-        let Prepared { plan, backend, drafting } = prepare(&target, &how.drafts)?;
-        let sizes = how.fit(&model, &plan, (&*backend, sizes))?;
+        let Prepared { plan, backend, sizes, drafting, drafter_bytes } =
+            prepare(&target, &how.drafts, &|plan, backend, sizes| how.fit(&model, plan, (backend, sizes)))?;
         let needs = Needs::new(&*backend, &plan, model.weights_for(&plan.recording), sizes)?;
         let engine = session::open(&model, plan, (&*backend, sizes))?;
         let busy_rows = how.busy.unwrap_or(BUSY_ROWS.max(2 * how.parallel)).clamp(1, sizes.rows);
@@ -161,7 +161,7 @@ impl Local {
             template,
             sampling: session::default_sampling(metadata)?,
             pooling: pooling(metadata)?,
-            bytes: needs.total() as u64,
+            bytes: (needs.total() as u64).saturating_add(drafter_bytes),
             description,
         })
     }
