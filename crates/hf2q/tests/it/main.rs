@@ -23,6 +23,8 @@ mod fit;
 #[cfg(test)]
 mod gguf;
 #[cfg(test)]
+mod heads;
+#[cfg(test)]
 mod hub;
 #[cfg(test)]
 mod imatrix;
