@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use hf2q_arch::{Architecture, Centroids, Config};
 use hf2q_cpu::{CpuBackend, CpuOptions};
 use hf2q_engine::draft::AssistantDrafter;
 use hf2q_engine::{
@@ -12,7 +13,7 @@ use hf2q_engine::{
     Work,
 };
 use hf2q_model::assistant::Assistant;
-use hf2q_model::{Model, RecordOptions};
+use hf2q_model::{Model, RecordOptions, toy};
 use hf2q_plan::{Backend, KvFormat, Passes, Plan};
 use hf2q_reference::ReferenceBackend;
 use safetensors::SafeTensors;
@@ -365,5 +366,36 @@ fn a_scheduler_shows_what_it_keeps() {
             assert_eq!(pair.drafter.draft(&[whole]).unwrap()[0].tokens, *draft, "{name}, {history:?}");
             pair.drafter.forget(JobId(0));
         }
+    }
+}
+
+/// The head of the published small drafters: 2,048 groups of 128 tokens, of which 32 get logits.
+#[test]
+fn a_head_of_many_groups_chooses_as_the_reference_does() {
+    let with = |config: Config| Config { vocab: 262_144, ..config };
+    let mut drafter = with(toy::config(Architecture::Gemma4Assistant));
+    let target = with(toy::configs().into_iter().find(|(name, _)| *name == "gemma4-dense").unwrap().1);
+    drafter.assistant.as_mut().unwrap().centroids = Some(Centroids { count: 2048, top_k: 32 });
+    let assistant = Assistant::new(toy::build(drafter, 1), &toy::build(target, 1)).unwrap();
+    let recording = assistant.record(KvFormat::F16).unwrap();
+    let mut random = Random::new("head", 1);
+    let mut row =
+        |width: usize| -> Vec<f32> { (0..width).map(|_| random.below(2001) as f32 / 1000.0 - 1.0).collect() };
+    let inputs: Vec<Vec<f32>> = recording.inputs.iter().map(|&width| row(width)).collect();
+    let compute = |backend: &dyn Backend| {
+        let plan = Arc::new(Plan::compile(recording.clone(), Passes::ALL));
+        let weights = assistant.weights_for(&recording);
+        let mut engine = Engine::open(backend, plan, weights, engine_options(1, 4)).unwrap();
+        let sequence = engine.add_sequence().unwrap();
+        let work = Work::new(sequence, &[0], LogitRows::Last).with_inputs(&inputs);
+        let logits = engine.step(&[work], None).unwrap().to_vec();
+        let scores = engine.output(Assistant::SCORES).unwrap();
+        assistant.of_all_tokens(&scores, &logits).into_owned()
+    };
+    let cpu = CpuBackend::new(CpuOptions { threads: 2, isa: None }).unwrap();
+    let (expected, found) = (compute(&ReferenceBackend), compute(&cpu));
+    assert_eq!(expected.iter().filter(|x| x.is_finite()).count(), 32 * 128);
+    for (token, (e, f)) in expected.iter().zip(&found).enumerate() {
+        assert!(e == f || (e - f).abs() < 1e-4 * (1.0 + e.abs()), "token {token}: {f} instead of {e}");
     }
 }
