@@ -148,6 +148,11 @@ impl Engine {
         self.vocabulary
     }
 
+    /// Tokens that have an embedding; others cannot be computed.
+    pub(crate) fn tokens(&self) -> usize {
+        self.tokens
+    }
+
     /// What the engine was opened with.
     pub fn options(&self) -> EngineOptions {
         self.options

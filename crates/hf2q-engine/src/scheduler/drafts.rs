@@ -119,12 +119,17 @@ impl Drafts {
             }
             Err(EngineError::OutOfPages { .. }) => Asked::NoRoom,
             Err(error) => {
-                self.counts.failures += 1;
                 self.in_a_row += 1;
-                (self.drafting.warn)(&error);
+                self.tell(&error);
                 Asked::Failed
             }
         }
+    }
+
+    /// Something that drafts need has failed.
+    pub(super) fn tell(&mut self, error: &EngineError) {
+        self.counts.failures += 1;
+        (self.drafting.warn)(error);
     }
 
     /// Whether it is not asked any more.

@@ -213,12 +213,12 @@ impl Scheduler {
             shares.iter().zip(trees).map(|(s, tree)| s.work(&running[s.at]).with_tree(tree)).collect();
         let wanted: Vec<usize> = work.iter().map(|w| w.logits.count(w.tokens.len())).collect();
         let observer = embeds.then_some(&mut hidden as &mut dyn hf2q_plan::Observer);
+        let vocabulary = self.engine.vocabulary();
         let logits = match self.engine.step(&work, observer) {
             Ok(logits) => logits,
             Err(error) => return self.fail(shares, error),
         };
         let rows = wanted.iter().sum::<usize>() + trees.iter().map(DraftTree::len).sum::<usize>();
-        let vocabulary = self.limits.vocabulary;
         let mut results = Results { logits, hidden: &hidden.values, rows, at: 0, vocabulary };
         let mut walks = Vec::new();
         for ((share, wanted), tree) in shares.iter().zip(wanted).zip(trees) {
@@ -254,11 +254,15 @@ impl Scheduler {
             let from = self.running[share.at].held;
             self.settle(share);
             if !tree.is_empty() {
+                self.learn(share.at, tree, walk.path.len());
                 match self.engine.accept(self.running[share.at].sequence, &walk.path) {
                     Ok(()) => self.running[share.at].held += walk.path.len(),
-                    Err(error) => walk.end = Err(error),
+                    // What was drawn stays drawn; its rows are computed again.
+                    Err(error) => {
+                        walk.path.clear();
+                        self.drafts.iter_mut().for_each(|drafts| drafts.tell(&error));
+                    }
                 }
-                self.learn(share.at, tree, walk.path.len());
             }
             let rows = (0..share.rows).chain(walk.path.iter().map(|n| share.rows + n)).collect();
             kept.push(Kept { at: share.at, from, step_rows: share.rows + tree.len(), rows });

@@ -47,7 +47,7 @@ impl JobLimits {
             tokens: sizes.context.min(engine.cache().capacity()),
             running: sizes.sequences.min(sizes.logit_rows).min(sizes.rows / 2).max(1),
             queue: options.queue,
-            vocabulary: engine.vocabulary(),
+            vocabulary: engine.vocabulary().min(engine.tokens()),
             embeddings: engine.embeds(),
         })
     }
