@@ -88,7 +88,9 @@ pub enum ModelError {
         source: hf2q_quant::QuantError,
     },
     /// A plan does not compute what a drafter reads.
-    #[error("the model's plan has nothing to watch for {what}; the recording must be of the model that the drafter was joined to")]
+    #[error(
+        "the model's plan has nothing to watch for {what}; the recording must be of the model that the drafter was joined to"
+    )]
     NoTap {
         /// What is not there.
         what: String,

@@ -65,7 +65,10 @@ fn what_no_head_is_is_refused_by_key() {
         ("norm_output", with(speculator(), &[("norm_output", json!(true))])),
         ("norm_before_residual is missing", with(speculator(), &[("norm_before_residual", json!(null))])),
         ("draft vocabulary", with(speculator(), &[("draft_vocab_size", json!(151_937))])),
-        ("layers of the target", with(speculator(), &[("eagle_aux_hidden_state_layer_ids", json!([5, 3000]))])),
+        (
+            "layers of the target",
+            with(speculator(), &[("eagle_aux_hidden_state_layer_ids", json!([5, 3000]))]),
+        ),
         ("eagle_aux_hidden_state_layer_ids is \"low\"", listed(json!("low"), json!(null))),
         (
             "eagle_aux_hidden_state_layer_ids is the inputs of layers [3, 4, 6]",
