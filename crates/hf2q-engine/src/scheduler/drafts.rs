@@ -272,10 +272,11 @@ impl Scheduler {
         tree.keep(|node| placed.is_in_place(node))
     }
 
-    /// Counts what became of a draft.
-    pub(super) fn learn(&mut self, at: usize, tree: &DraftTree, accepted: usize) {
+    /// Counts what became of a draft. Where the answer has ended nothing is known of the levels that were not accepted.
+    pub(super) fn learn(&mut self, at: usize, tree: &DraftTree, (accepted, goes_on): (usize, bool)) {
         let Some(drafts) = self.drafts.as_mut().filter(|_| !tree.is_empty()) else { return };
-        let depth = tree.depths().into_iter().max().unwrap_or(0);
+        let deepest = tree.depths().into_iter().max().unwrap_or(0);
+        let depth = if goes_on { deepest } else { accepted };
         drafts.counts.record(tree, depth, accepted);
         let job = &mut self.running[at].job;
         job.count_draft(tree.len(), accepted);

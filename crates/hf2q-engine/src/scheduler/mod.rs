@@ -254,7 +254,7 @@ impl Scheduler {
             let from = self.running[share.at].held;
             self.settle(share);
             if !tree.is_empty() {
-                self.learn(share.at, tree, walk.path.len());
+                self.learn(share.at, tree, (walk.path.len(), matches!(walk.end, Ok(None))));
                 match self.engine.accept(self.running[share.at].sequence, &walk.path) {
                     Ok(()) => self.running[share.at].held += walk.path.len(),
                     // What was drawn stays drawn; its rows are computed again.
