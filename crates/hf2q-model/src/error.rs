@@ -37,7 +37,7 @@ pub enum ModelError {
     },
     /// The model computes no text by itself.
     #[error(
-        "a {architecture} model only drafts for another one: give its file as --draft beside the model that it belongs to"
+        "a model of architecture {architecture} only drafts for another one: give its file as --draft of run, chat, serve or bench, beside the model that it belongs to"
     )]
     Drafter {
         /// `general.architecture`.

@@ -120,10 +120,12 @@ impl Session {
         let template = ChatTemplate::from_metadata(gguf.metadata(), &tokenizer)?;
         let model = load::model(gguf)?;
         let windows = WindowPolicy::Drop { ends: ENDS };
-        let sizes = EngineOptions {
-            cache: CacheOptions { windows, ..CacheOptions::default() },
-            ..args.sizes(&model, 1 + drafts.rows())?
-        };
+        let base = args.sizes(&model, 1)?;
+        // A step holds a whole draft, however small the chunks of prompts are to be.
+        let rows = base.rows.max(1 + drafts.rows()).min(base.context);
+        let logit_rows = (1 + drafts.rows()).min(rows);
+        let cache = CacheOptions { windows, ..CacheOptions::default() };
+        let sizes = EngineOptions { rows, logit_rows, cache, ..base };
         let target = Target { model: &model, tokenizer: &tokenizer, engine: args, sizes };
         let prepared = prepare(&target, drafts, &|_, _, sizes| Ok(sizes))?;
         let engine = open(&model, prepared.plan, (&*prepared.backend, sizes))?;

@@ -18,7 +18,7 @@ pub(crate) struct DraftArgs {
     /// vocabulary, or a head made for this model
     #[arg(long, value_name = "ngram|none|MODEL", default_value = DEFAULT)]
     pub(crate) draft: DraftArg,
-    /// Tokens that are guessed at once
+    /// Tokens that are guessed at once, 1 to 32
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = depth)]
     pub(crate) draft_depth: DraftDepth,
 }
