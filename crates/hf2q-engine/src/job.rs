@@ -99,6 +99,8 @@ pub enum Event {
         usage: Usage,
         /// How long.
         times: Times,
+        /// What drafts did for it.
+        drafts: DraftUse,
     },
     /// The job could not be computed. Others share the error where one step failed for all.
     Failed(Arc<EngineError>),
@@ -141,6 +143,32 @@ pub struct Usage {
     pub accepted_tokens: usize,
     /// Logits that were NaN or infinite; they are never drawn.
     pub non_finite: usize,
+}
+
+/// What drafts did for one answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DraftUse {
+    /// Steps that drew tokens for it; without drafts each draws one.
+    pub steps: usize,
+    /// By level, the first one first: drafts that had it, and those of them whose token there was drawn.
+    pub levels: Vec<(u64, u64)>,
+    /// Seconds that drafts saved, below 0 where they cost more: each step with a draft against as many steps without one as it
+    /// gave tokens, less all that the drafter took. Only steps count that had nothing but answers and for whose rows the time
+    /// without drafts is measured. `None`: there was no such step with a draft.
+    pub saved: Option<f64>,
+}
+
+impl DraftUse {
+    /// Adds a draft of `depth` levels, of which `accepted` were right.
+    pub(crate) fn record(levels: &mut Vec<(u64, u64)>, depth: usize, accepted: usize) {
+        if levels.len() < depth {
+            levels.resize(depth, (0, 0));
+        }
+        for (level, (had, right)) in levels.iter_mut().enumerate().take(depth) {
+            *had += 1;
+            *right += u64::from(level < accepted);
+        }
+    }
 }
 
 /// How long a job took.

@@ -26,7 +26,7 @@ pub use draft::control::DraftDepth;
 pub use draft::{DraftRequest, DraftTree, Drafter, ModelDrafter, Ngram, Seen};
 pub use engine::{Engine, LogitRows, SequenceId, Work};
 pub use error::EngineError;
-pub use job::{Answer, Event, Finish, Job, Pooling, Sink, Task, Times, Usage};
+pub use job::{Answer, DraftUse, Event, Finish, Job, Pooling, Sink, Task, Times, Usage};
 pub use logprobs::Logprobs;
 pub use needs::{GroupNeeds, Needs};
 pub use options::{Budget, CacheOptions, EngineOptions, WindowPolicy};

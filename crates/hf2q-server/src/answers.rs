@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use hf2q_engine::{Event, Job, Rejected, Sink, Task, Ticket, Usage};
+use hf2q_engine::{DraftUse, Event, Job, Rejected, Sink, Task, Ticket, Usage};
 use tokio::sync::mpsc;
 
 use crate::error::ApiError;
@@ -71,7 +71,15 @@ impl Answers {
         let Some((choice, piece)) = self.receiver.recv().await else {
             self.open = 0;
             self.metrics.slow_readers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            return Some((0, Piece::End { end: End::Cancelled, usage: Usage::default(), thought: 0 }));
+            return Some((
+                0,
+                Piece::End {
+                    end: End::Cancelled,
+                    usage: Usage::default(),
+                    thought: 0,
+                    drafts: DraftUse::default(),
+                },
+            ));
         };
         if matches!(piece, Piece::End { .. }) {
             self.open -= 1;

@@ -1,6 +1,6 @@
 //! A conversation becomes prompt, constraint and parser.
 
-use hf2q_engine::{Answer, Task, Usage};
+use hf2q_engine::{Answer, DraftUse, Task, Usage};
 use hf2q_text::answer::{AnswerParser, Delta, ParserOptions, tools_as_text};
 use hf2q_text::{ChatRequest, Controls, TextError};
 use serde_json::{Map, Value as Json, json};
@@ -12,6 +12,7 @@ use crate::error::ApiError;
 use crate::ids;
 use crate::model::Model;
 use crate::models::Lease;
+use crate::speculation::Speculation;
 use crate::tap::{self, End, Piece, Shown, Text, Wanted};
 
 /// Variables that belong to the server.
@@ -156,7 +157,7 @@ pub(crate) enum Turn {
     /// An answer goes on.
     Part { choice: usize, deltas: Vec<Delta>, tokens: Vec<Shown> },
     /// An answer has ended.
-    Ended { choice: usize, end: End, usage: Usage, thought: usize },
+    Ended { choice: usize, end: End, usage: Usage, thought: usize, drafts: DraftUse },
 }
 
 impl Conversation {
@@ -167,7 +168,9 @@ impl Conversation {
             return Some(match piece {
                 Piece::Started { cached_tokens } => Turn::Started { cached_tokens },
                 Piece::Text(Text { deltas, tokens }) => Turn::Part { choice, deltas, tokens },
-                Piece::End { end, usage, thought } => Turn::Ended { choice, end, usage, thought },
+                Piece::End { end, usage, thought, drafts } => {
+                    Turn::Ended { choice, end, usage, thought, drafts }
+                }
                 Piece::Prompt(_) | Piece::Embedding(_) => continue,
             });
         }
@@ -184,11 +187,11 @@ impl Conversation {
                     messages[choice].add(deltas);
                     messages[choice].tokens.extend(tokens);
                 }
-                Turn::Ended { choice, end, usage, thought } => {
+                Turn::Ended { choice, end, usage, thought, drafts } => {
                     if let Some(failure) = Failure::of(&end) {
                         return Err(failure);
                     }
-                    tokens.add(&usage, thought);
+                    tokens.add(&usage, thought, &drafts);
                     messages[choice].end = Some(end);
                 }
             }
@@ -220,11 +223,14 @@ pub(crate) struct Tokens {
     pub(crate) accepted: usize,
     /// Guesses that were wrong.
     pub(crate) rejected: usize,
+    /// What guessing was good for.
+    pub(crate) speculation: Speculation,
 }
 
 impl Tokens {
     /// An answer has ended.
-    pub(crate) fn add(&mut self, usage: &Usage, thought: usize) {
+    pub(crate) fn add(&mut self, usage: &Usage, thought: usize, drafts: &DraftUse) {
+        self.speculation.add(drafts);
         self.answer += usage.answer_tokens;
         self.thought += thought;
         self.accepted += usage.accepted_tokens;

@@ -26,6 +26,7 @@ mod page;
 mod routes;
 mod server;
 mod settings;
+mod speculation;
 mod tap;
 #[cfg(test)]
 mod tests;

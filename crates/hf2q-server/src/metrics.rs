@@ -140,12 +140,21 @@ const NUMBERS: &[Number] = &[
         s.cached_tokens as f64
     }),
     ("hf2q_answer_tokens_total", "counter", "Tokens drawn.", |s| s.answer_tokens as f64),
+    ("hf2q_answer_steps_total", "counter", "Steps that drew tokens, those of each answer counted.", |s| {
+        s.answer_steps as f64
+    }),
     ("hf2q_drafts_total", "counter", "Drafts computed.", |s| s.drafts.drafts as f64),
     ("hf2q_drafted_tokens_total", "counter", "Tokens guessed and computed.", |s| s.drafts.drafted as f64),
     ("hf2q_accepted_tokens_total", "counter", "Guessed tokens that were drawn.", |s| {
         s.drafts.accepted as f64
     }),
     ("hf2q_drafting_seconds_total", "counter", "Time that guessing took.", |s| s.drafts.seconds),
+    (
+        "hf2q_draft_saved_seconds",
+        "gauge",
+        "Time of steps that guessing saved, estimated by the time of steps without; below 0 where it cost more.",
+        |s| s.drafts.saved,
+    ),
     ("hf2q_drafter_failures_total", "counter", "Failures of the drafter.", |s| s.drafts.failures as f64),
     ("hf2q_prefix_lookups_total", "counter", "Prompts looked up in the cache.", |s| s.cache.lookups as f64),
     ("hf2q_prefix_hits_total", "counter", "Prompts of which the cache held a part.", |s| s.cache.hits as f64),

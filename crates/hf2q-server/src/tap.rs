@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hf2q_engine::{EngineError, Event, Finish, Logprobs, Usage};
+use hf2q_engine::{DraftUse, EngineError, Event, Finish, Logprobs, Usage};
 use hf2q_text::answer::{AnswerParser, Delta};
 use hf2q_text::{StopStrings, Tokenizer, Utf8Stream};
 use tokio::sync::mpsc;
@@ -24,7 +24,7 @@ pub(crate) enum Piece {
     /// The vector of a prompt.
     Embedding(Vec<f32>),
     /// The last piece. Some of the answer's tokens were those of thoughts.
-    End { end: End, usage: Usage, thought: usize },
+    End { end: End, usage: Usage, thought: usize, drafts: DraftUse },
 }
 
 /// Text that became certain.
@@ -125,6 +125,7 @@ pub(crate) struct Tap {
     sent: usize,
     characters: usize,
     usage: Usage,
+    drafts: DraftUse,
     /// Tokens of thoughts.
     thought: usize,
     metrics: Arc<Metrics>,
@@ -151,6 +152,7 @@ impl Tap {
             sent: 0,
             characters: 0,
             usage: Usage::default(),
+            drafts: DraftUse::default(),
             thought: 0,
             metrics,
             started: Instant::now(),
@@ -165,16 +167,22 @@ impl Tap {
             Event::Prompt(logprobs) => self.send(Piece::Prompt(logprobs)),
             Event::Embedding(vector) => self.send(Piece::Embedding(vector)),
             Event::Token { id, logprobs } => self.token(id, logprobs),
-            Event::Finished { reason, usage, .. } => {
+            Event::Finished { reason, usage, drafts, .. } => {
+                self.drafts = drafts;
                 self.usage = usage;
                 self.finish(reason);
                 false
             }
             Event::Failed(error) => {
-                self.send(Piece::End { end: End::Failed(error), usage: self.usage, thought: self.thought });
+                self.end(End::Failed(error));
                 false
             }
         }
+    }
+
+    fn end(&mut self, end: End) {
+        let drafts = std::mem::take(&mut self.drafts);
+        self.send(Piece::End { end, usage: self.usage, thought: self.thought, drafts });
     }
 
     fn send(&self, piece: Piece) -> bool {
@@ -257,7 +265,7 @@ impl Tap {
             (None, Finish::Deadline) => End::Deadline,
             (None, Finish::Cancelled) => End::Cancelled,
         };
-        self.send(Piece::End { end, usage: self.usage, thought: self.thought });
+        self.end(end);
     }
 
     fn time(&mut self) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hf2q_engine::{
-    CacheOptions, DraftStats, Engine, EngineOptions, Event, Finish, Job, JobId, Needs, Sampler, Sampling,
-    Scheduler, SchedulerOptions, Task, Times, Usage, WindowPolicy,
+    CacheOptions, DraftStats, DraftUse, Engine, EngineOptions, Event, Finish, Job, JobId, Needs, Sampler,
+    Sampling, Scheduler, SchedulerOptions, Task, Times, Usage, WindowPolicy,
 };
 use hf2q_gguf::{Gguf, Metadata};
 use hf2q_model::Model;
@@ -34,7 +34,7 @@ pub(crate) struct Session {
 }
 
 /// What an answer took.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Timing {
     pub(crate) prompt_tokens: usize,
     pub(crate) reused_tokens: usize,
@@ -44,6 +44,7 @@ pub(crate) struct Timing {
     /// Tokens that were guessed, and those of them that were right.
     pub(crate) drafted_tokens: usize,
     pub(crate) accepted_tokens: usize,
+    pub(crate) drafts: DraftUse,
 }
 
 /// A finished answer.
@@ -215,7 +216,7 @@ fn follow(
         for event in events.try_iter() {
             match event {
                 Event::Token { id, .. } if output.stopped.is_none() => show(&output.push(id))?,
-                Event::Finished { reason, usage, times } => {
+                Event::Finished { reason, usage, times, drafts } => {
                     show(&output.finish())?;
                     if usage.non_finite > 0 {
                         let n = usage.non_finite;
@@ -223,7 +224,7 @@ fn follow(
                             "warning: {n} logits were not finite; the model's weights may be damaged"
                         ));
                     }
-                    return Ok((reason, Timing::new(&usage, &times)));
+                    return Ok((reason, Timing::new(&usage, &times, drafts)));
                 }
                 Event::Failed(error) => return Err(error.into()),
                 Event::Token { .. } | Event::Started { .. } | Event::Prompt(_) | Event::Embedding(_) => {}
@@ -233,7 +234,7 @@ fn follow(
 }
 
 impl Timing {
-    fn new(usage: &Usage, times: &Times) -> Self {
+    fn new(usage: &Usage, times: &Times, drafts: DraftUse) -> Self {
         Self {
             prompt_tokens: usage.prompt_tokens,
             reused_tokens: usage.cached_tokens,
@@ -242,6 +243,7 @@ impl Timing {
             answer_time: times.answer,
             drafted_tokens: usage.drafted_tokens,
             accepted_tokens: usage.accepted_tokens,
+            drafts,
         }
     }
 }

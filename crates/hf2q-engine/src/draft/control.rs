@@ -274,6 +274,11 @@ impl Control {
         }
     }
 
+    /// Seconds of a step without drafts, where that is measured.
+    pub(crate) fn plain(&self, rows: usize) -> Option<f64> {
+        self.costs.plain(rows)
+    }
+
     /// How long a step took that had nothing but rows of answers and `drafted` drafted ones.
     pub(crate) fn timed(&mut self, rows: usize, drafted: usize, time: Duration) {
         self.costs.record(rows, drafted, time.as_secs_f64());

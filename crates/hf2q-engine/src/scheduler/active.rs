@@ -10,7 +10,7 @@ use crate::draft::DraftRequest;
 use crate::draft::control::JobControl;
 use crate::engine::LogitRows;
 use crate::error::EngineError;
-use crate::job::{Answer, Event, Finish, Job, Pooling, Sink, Task, Times, Usage};
+use crate::job::{Answer, DraftUse, Event, Finish, Job, Pooling, Sink, Task, Times, Usage};
 use crate::logprobs::Logprobs;
 
 /// What a job has got and still needs. Where its rows are stored is not part of it: a job that loses them goes on from its
@@ -31,6 +31,9 @@ pub(super) struct Active {
     /// Positions that were computed at some time.
     reached: usize,
     usage: Usage,
+    drafts: DraftUse,
+    /// What the drafter took in steps without a draft of it.
+    overhead: f64,
     submitted: Instant,
     started: Option<Instant>,
     first: Option<Instant>,
@@ -89,6 +92,8 @@ impl Active {
             left,
             reached: 0,
             usage,
+            drafts: DraftUse::default(),
+            overhead: 0.0,
             submitted: now,
             started: None,
             first: None,
@@ -136,10 +141,24 @@ impl Active {
         Some(DraftRequest { job: self.id, history, sampler, draws, room, depth })
     }
 
-    /// A draft of so many tokens was computed, of which some were drawn.
-    pub(super) fn count_draft(&mut self, drafted: usize, accepted: usize) {
+    /// A draft of so many tokens and levels was computed, of which some were drawn.
+    pub(super) fn count_draft(&mut self, (drafted, depth): (usize, usize), accepted: usize) {
         self.usage.drafted_tokens += drafted;
         self.usage.accepted_tokens += accepted;
+        DraftUse::record(&mut self.drafts.levels, depth, accepted);
+    }
+
+    /// What a step saved; `None`: it had no draft, and this is what the drafter took.
+    pub(super) fn count_saved(&mut self, saved: Option<f64>, overhead: f64) {
+        match saved {
+            Some(saved) => self.drafts.saved = Some(self.drafts.saved.unwrap_or(0.0) + saved),
+            None => self.overhead += overhead,
+        }
+    }
+
+    /// Steps that drew tokens.
+    pub(super) fn answer_steps(&self) -> usize {
+        self.drafts.steps
     }
 
     /// Which logits a step with the rows up to `to` needs.
@@ -193,6 +212,7 @@ impl Active {
         if to < self.history.len() {
             return Ok(None);
         }
+        self.drafts.steps += usize::from(self.draws());
         let last = computed.logits.len().saturating_sub(computed.vocabulary);
         self.draw(&computed.logits[last..])
     }
@@ -203,7 +223,9 @@ impl Active {
         let started = self.started.unwrap_or(now);
         let first = self.first.unwrap_or(now);
         let times = Times { queued: started - self.submitted, prompt: first - started, answer: now - first };
-        self.tell(Event::Finished { reason, usage: self.usage, times });
+        let mut drafts = std::mem::take(&mut self.drafts);
+        drafts.saved = drafts.saved.map(|saved| saved - self.overhead);
+        self.tell(Event::Finished { reason, usage: self.usage, times, drafts });
         now - started
     }
 

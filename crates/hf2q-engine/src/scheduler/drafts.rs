@@ -4,11 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::plan::Share;
-use super::{JobId, Scheduler};
+use super::{JobId, Scheduler, Walk};
 use crate::draft::control::{Control, DraftDepth};
 use crate::draft::{DraftRequest, DraftTree, Drafter, Seen};
 use crate::engine::{Engine, Tree};
 use crate::error::EngineError;
+use crate::job::DraftUse;
 
 /// A drafter and how it is used.
 pub struct Drafting {
@@ -27,6 +28,8 @@ pub(super) struct Drafts {
     counts: DraftStats,
     /// Failures since it last did what it was asked for.
     in_a_row: u32,
+    /// How long it looked at what the step has computed.
+    looked: Duration,
 }
 
 /// After so many failures in a row a drafter is not asked any more.
@@ -47,6 +50,8 @@ pub struct DraftStats {
     pub levels: Vec<(u64, u64)>,
     /// Seconds that the drafter took.
     pub seconds: f64,
+    /// Seconds of steps that drafts saved, by [`DraftUse::saved`]; of several answers in a step their mean.
+    pub saved: f64,
     /// How often it failed.
     pub failures: u64,
 }
@@ -56,13 +61,7 @@ impl DraftStats {
         self.drafts += 1;
         self.drafted += tree.len() as u64;
         self.accepted += accepted as u64;
-        if self.levels.len() < depth {
-            self.levels.resize(depth, (0, 0));
-        }
-        for (level, (had, right)) in self.levels.iter_mut().enumerate().take(depth) {
-            *had += 1;
-            *right += u64::from(level < accepted);
-        }
+        DraftUse::record(&mut self.levels, depth, accepted);
     }
 }
 
@@ -88,7 +87,7 @@ impl Spare {
 impl Drafts {
     pub(super) fn new(drafting: Drafting) -> Self {
         let counts = DraftStats { drafter: drafting.drafter.name().to_owned(), ..DraftStats::default() };
-        Self { control: Control::new(drafting.depth), drafting, counts, in_a_row: 0 }
+        Self { control: Control::new(drafting.depth), drafting, counts, in_a_row: 0, looked: Duration::ZERO }
     }
 
     pub(super) fn stats(&self) -> DraftStats {
@@ -137,10 +136,40 @@ impl Drafts {
         self.in_a_row >= MOST_FAILURES
     }
 
-    /// A step was computed that had nothing but rows of answers, and drafts.
-    pub(super) fn timed(&mut self, rows: usize, drafted: usize, time: Duration) {
-        self.control.timed(rows, drafted, time);
+    /// A step was computed that had nothing but rows of answers, and drafts. What the drafter did beside it says nothing of rows.
+    fn timed(&mut self, (rows, drafted): (usize, usize), clock: &Clock) -> Cost {
+        let looked = std::mem::take(&mut self.looked);
+        let step = clock.began.elapsed().saturating_sub(looked);
+        let plain = self.control.plain(rows);
+        if clock.answers {
+            self.control.timed(rows, drafted, step);
+        }
+        let drafter = (clock.drafting + looked).as_secs_f64();
+        Cost {
+            plain: plain.filter(|_| drafted > 0 && clock.answers),
+            all: step.as_secs_f64() + drafter,
+            drafter,
+        }
     }
+}
+
+/// What is known of the time of a step.
+pub(super) struct Clock {
+    /// When the drafts were there.
+    pub(super) began: Instant,
+    /// How long that took.
+    pub(super) drafting: Duration,
+    /// Whether it has nothing but rows of answers.
+    pub(super) answers: bool,
+}
+
+/// Seconds.
+struct Cost {
+    /// Of the step without drafts, where it has some and that is measured.
+    plain: Option<f64>,
+    /// Of the step and the drafter.
+    all: f64,
+    drafter: f64,
 }
 
 /// What a drafter said.
@@ -279,14 +308,34 @@ impl Scheduler {
         let depth = if goes_on { deepest } else { accepted };
         drafts.counts.record(tree, depth, accepted);
         let job = &mut self.running[at].job;
-        job.count_draft(tree.len(), accepted);
+        job.count_draft((tree.len(), depth), accepted);
         drafts.control.learn(&mut job.control, depth, accepted);
+    }
+
+    /// Counts how long a step took, and what each job's share of it saved.
+    pub(super) fn count_time(
+        &mut self,
+        shares: &[Share],
+        trees: &[DraftTree],
+        (walks, clock): (&[Walk], &Clock),
+    ) {
+        let Some(drafts) = self.drafts.as_mut() else { return };
+        let rows: usize = shares.iter().map(|s| s.rows).sum();
+        let cost = drafts.timed((rows, trees.iter().map(DraftTree::len).sum()), clock);
+        for (share, walk) in shares.iter().zip(walks) {
+            let saved = cost.plain.map(|plain| (1 + walk.path.len()) as f64 * plain - cost.all);
+            // Without a plain time a step with drafts cannot be compared.
+            let overhead = if trees.iter().all(DraftTree::is_empty) { cost.drafter } else { 0.0 };
+            self.running[share.at].job.count_saved(saved, overhead);
+            drafts.counts.saved += (saved.unwrap_or(-overhead)) / shares.len() as f64;
+        }
     }
 
     /// Shows the drafter the rows of a step that stay. `features` are those of the step's rows, for each of its taps.
     pub(super) fn show(&mut self, kept: &[Kept], features: Result<Vec<Vec<f32>>, EngineError>) {
         let Some(drafts) = &mut self.drafts else { return };
         let running = &self.running;
+        let began = Instant::now();
         let shown = drafts.guarded(|drafter| {
             let features = kept_features(kept, &features?);
             let seen = kept.iter().zip(&features).filter_map(|(k, features)| {
@@ -298,6 +347,8 @@ impl Scheduler {
             let seen: Vec<Seen<'_>> = seen.collect();
             if seen.is_empty() { Ok(()) } else { drafter.seen(&seen) }
         });
+        drafts.looked = began.elapsed();
+        drafts.counts.seconds += drafts.looked.as_secs_f64();
         match shown {
             Asked::Answer(()) => {}
             other => self.give_up(kept.iter().map(|k| k.at), matches!(other, Asked::Failed)),

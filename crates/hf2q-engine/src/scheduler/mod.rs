@@ -24,7 +24,7 @@ use crate::error::EngineError;
 use crate::job::{Finish, Job, Sink};
 use crate::options::EngineOptions;
 use active::{Active, Computed};
-use drafts::{Drafts, Kept};
+use drafts::{Clock, Drafts, Kept};
 use hidden::Hidden;
 use plan::Share;
 
@@ -154,16 +154,14 @@ impl Scheduler {
         if shares.is_empty() {
             return;
         }
-        let trees = self.draft(shares);
         let answers = shares.iter().all(|s| s.rows == 1 && self.running[s.at].left() == 1);
+        let asked = Instant::now();
+        let trees = self.draft(shares);
         let began = Instant::now();
-        self.run(shares, &trees);
+        self.run(shares, &trees, &Clock { began, drafting: began - asked, answers });
         let took = began.elapsed();
         let rows: usize = shares.iter().map(|s| s.rows).sum();
         let drafted: usize = trees.iter().map(DraftTree::len).sum();
-        if let Some(drafts) = self.drafts.as_mut().filter(|_| answers) {
-            drafts.timed(rows, drafted, took);
-        }
         self.counts.steps += 1;
         self.counts.step_rows.record((rows + drafted) as f64);
         self.counts.step_seconds.record(took.as_secs_f64());
@@ -205,7 +203,7 @@ impl Scheduler {
         running.into_iter().for_each(|r| r.job.fail(Arc::clone(&error)));
     }
 
-    fn run(&mut self, shares: &[Share], trees: &[DraftTree]) {
+    fn run(&mut self, shares: &[Share], trees: &[DraftTree], clock: &Clock) {
         let mut hidden = Hidden::default();
         let running = &self.running;
         let embeds = shares.iter().any(|s| running[s.at].job.embeds());
@@ -223,12 +221,14 @@ impl Scheduler {
         let mut walks = Vec::new();
         for ((share, wanted), tree) in shares.iter().zip(wanted).zip(trees) {
             let r = &mut self.running[share.at];
-            let before = r.job.answer_tokens();
+            let (tokens, steps) = (r.job.answer_tokens(), r.job.answer_steps());
             walks.push(walk(r, (share.rows, wanted), tree, &mut results));
-            self.counts.answer_tokens += (r.job.answer_tokens() - before) as u64;
+            self.counts.answer_tokens += (r.job.answer_tokens() - tokens) as u64;
+            self.counts.answer_steps += (r.job.answer_steps() - steps) as u64;
         }
         let features = self.features();
         self.keep(shares, trees, &mut walks, features);
+        self.count_time(shares, trees, (&walks, clock));
         for (share, walk) in shares.iter().zip(walks).rev() {
             if let Some(end) = walk.end.transpose() {
                 self.end(share.at, end);

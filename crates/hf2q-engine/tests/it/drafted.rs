@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use hf2q_cpu::{CpuBackend, CpuOptions};
 use hf2q_engine::{
-    Budget, CacheOptions, DraftDepth, DraftRequest, DraftTree, Drafter, Drafting, EngineError, EngineOptions,
-    Event, Finish, Job, JobId, ModelDrafter, Pooling, Scheduler, SchedulerOptions, Seen, Task, WindowPolicy,
+    Budget, CacheOptions, DraftDepth, DraftRequest, DraftTree, DraftUse, Drafter, Drafting, EngineError,
+    EngineOptions, Event, Finish, Job, JobId, ModelDrafter, Pooling, Scheduler, SchedulerOptions, Seen, Task,
+    WindowPolicy,
 };
 use hf2q_model::{Model, RecordOptions};
 use hf2q_plan::{Backend, KvFormat};
@@ -315,6 +316,22 @@ fn right_drafts_save_steps_and_are_counted() {
     assert_eq!((stats.steps, stats.drafts.drafts, stats.drafts.accepted), (9, 8, 32));
     assert_eq!((stats.drafts.drafter.as_str(), &stats.drafts.levels[..]), ("right", &[(8, 8); 4][..]));
     assert_eq!(usage(&log), (30, 41, 32));
+    let Some(Event::Finished { drafts, .. }) = log.events().pop() else { panic!("{:?}", log.events()) };
+    // Without steps that have no drafts nothing can be compared.
+    assert_eq!(drafts, DraftUse { steps: 9, levels: vec![(8, 8); 4], saved: None });
+    assert_eq!((stats.answer_steps, stats.answer_tokens), (9, 41));
+}
+
+#[test]
+fn what_drafts_save_is_known_where_there_are_steps_without() {
+    let (plain, _) = run(small(), warm(vec![], 41));
+    let text = [&tokens(30, 1)[..], &plain.tokens()].concat();
+    let drafting = Drafting { depth: DraftDepth::Auto, ..drafting(Right(text), 1) };
+    let (log, stats) = run(small().with_drafts(drafting), warm(vec![], 41));
+    assert_eq!(log.tokens(), plain.tokens());
+    let Some(Event::Finished { drafts, .. }) = log.events().pop() else { panic!("{:?}", log.events()) };
+    assert!(drafts.saved.is_some_and(f64::is_finite) && stats.drafts.saved.is_finite(), "{drafts:?}");
+    assert_eq!((drafts.steps as u64, drafts.levels), (stats.answer_steps, stats.drafts.levels));
 }
 
 /// Fails at its third draft in one of several ways.

@@ -56,10 +56,12 @@ impl Head {
 
 /// Tokens as Anthropic counts them: what the cache held is not among the input's.
 fn usage(tokens: Tokens) -> Json {
-    json!({
+    let mut usage = json!({
         "input_tokens": tokens.prompt.saturating_sub(tokens.cached), "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": tokens.cached, "output_tokens": tokens.answer,
-    })
+    });
+    tokens.speculation.tell(tokens.answer, &mut usage);
+    usage
 }
 
 /// Why an answer ended, and the stop string if that is why.
@@ -136,8 +138,8 @@ async fn whole(call: &Call, head: &Head, mut conversation: Conversation) -> Hand
         match turn {
             Turn::Started { cached_tokens } => tokens.cached = cached_tokens,
             Turn::Part { deltas, .. } => deltas.iter().for_each(|delta| add(&mut blocks, delta)),
-            Turn::Ended { end, usage, .. } => {
-                tokens.add(&usage, 0);
+            Turn::Ended { end, usage, drafts, .. } => {
+                tokens.add(&usage, 0, &drafts);
                 last = end;
             }
         }
@@ -187,8 +189,8 @@ impl Writer {
                         self.delta(delta).await?;
                     }
                 }
-                Turn::Ended { end, usage, .. } => {
-                    tokens.add(&usage, 0);
+                Turn::Ended { end, usage, drafts, .. } => {
+                    tokens.add(&usage, 0, &drafts);
                     last = end;
                 }
             }

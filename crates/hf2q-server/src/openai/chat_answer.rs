@@ -66,7 +66,7 @@ impl Head {
 
 /// Tokens as OpenAI counts them.
 pub(crate) fn usage(tokens: Tokens) -> Json {
-    json!({
+    let mut usage = json!({
         "prompt_tokens": tokens.prompt, "completion_tokens": tokens.answer,
         "total_tokens": tokens.prompt + tokens.answer,
         "prompt_tokens_details": { "cached_tokens": tokens.cached },
@@ -74,7 +74,9 @@ pub(crate) fn usage(tokens: Tokens) -> Json {
             "reasoning_tokens": tokens.thought,
             "accepted_prediction_tokens": tokens.accepted, "rejected_prediction_tokens": tokens.rejected,
         },
-    })
+    });
+    tokens.speculation.tell(tokens.answer, &mut usage);
+    usage
 }
 
 /// Why an answer ended, in OpenAI's words.
@@ -165,8 +167,8 @@ impl Chunks {
                     self.tokens.cached = *cached.get_or_insert(cached_tokens);
                 }
                 Turn::Part { choice, deltas, tokens } => self.part(choice, deltas, tokens).await?,
-                Turn::Ended { choice, end, usage, thought } => {
-                    self.tokens.add(&usage, thought);
+                Turn::Ended { choice, end, usage, thought, drafts } => {
+                    self.tokens.add(&usage, thought, &drafts);
                     if let Some(failure) = Failure::of(&end) {
                         let error = self.call.failed(failure);
                         return self.events.data(&error.json(self.call.dialect)).await;

@@ -124,8 +124,8 @@ impl Progress {
                     at.lists.push(&lease.tokenizer, shown.id, before + shown.offset, Some(&shown.logprobs));
                 }
             }
-            Piece::End { end, usage, .. } => {
-                self.tokens.add(&usage, 0);
+            Piece::End { end, usage, drafts, .. } => {
+                self.tokens.add(&usage, 0, &drafts);
                 return Some(end);
             }
             Piece::Embedding(_) => {}

@@ -54,11 +54,13 @@ impl Head {
 }
 
 fn usage(tokens: Tokens) -> Json {
-    json!({
+    let mut usage = json!({
         "input_tokens": tokens.prompt, "input_tokens_details": { "cached_tokens": tokens.cached },
         "output_tokens": tokens.answer, "output_tokens_details": { "reasoning_tokens": tokens.thought },
         "total_tokens": tokens.prompt + tokens.answer,
-    })
+    });
+    tokens.speculation.tell(tokens.answer, &mut usage);
+    usage
 }
 
 /// A part of the output.
@@ -204,8 +206,8 @@ async fn whole(call: &Call, head: &Head, mut conversation: Conversation, mut ans
                 answer.note(&tokens, &tokenizer);
                 deltas.into_iter().for_each(|delta| drop(answer.add(delta)));
             }
-            Turn::Ended { end, usage, thought, .. } => {
-                tokens.add(&usage, thought);
+            Turn::Ended { end, usage, thought, drafts, .. } => {
+                tokens.add(&usage, thought, &drafts);
                 last = end;
             }
         }
@@ -253,8 +255,8 @@ impl Writer {
                         self.delta(delta).await?;
                     }
                 }
-                Turn::Ended { end, usage, thought, .. } => {
-                    tokens.add(&usage, thought);
+                Turn::Ended { end, usage, thought, drafts, .. } => {
+                    tokens.add(&usage, thought, &drafts);
                     last = end;
                 }
             }

@@ -27,6 +27,13 @@ fn guesses_change_no_answer_and_are_counted() {
         let number = |name: &str| with["usage"]["completion_tokens_details"][name].as_u64().unwrap();
         accepted += number("accepted_prediction_tokens");
         rejected += number("rejected_prediction_tokens");
+        let told = &with["usage"]["speculation"];
+        assert!(without["usage"]["speculation"].is_null());
+        if number("accepted_prediction_tokens") > 0 {
+            assert!(told["tokens_per_step"].as_f64().unwrap() > 1.0, "{told}");
+            assert!(told["accepted_by_depth"][0].as_f64().unwrap() > 0.0, "{told}");
+            assert!(told.get("saved_seconds").is_some_and(|s| s.is_null() || s.is_f64()), "{told}");
+        }
     }
     assert!(accepted > 0 && rejected > 0, "{accepted} {rejected}");
     drafted.wait_for("hf2q_accepted_tokens_total", |n| n >= accepted as f64);
@@ -35,6 +42,8 @@ fn guesses_change_no_answer_and_are_counted() {
     for line in [
         "hf2q_draft_levels_total{model=\"demo\",drafter=\"ngram\",depth=\"1\"} ",
         "hf2q_draft_levels_accepted_total{model=\"demo\",drafter=\"ngram\",depth=\"2\"} ",
+        "hf2q_draft_saved_seconds{model=\"demo\"} ",
+        "hf2q_answer_steps_total{model=\"demo\"} ",
         "hf2q_drafter_failures_total{model=\"demo\"} 0",
     ] {
         assert!(page.contains(line), "{line:?} is not in {page}");

@@ -89,6 +89,23 @@ pub(crate) fn speed(t: &Timing) -> String {
 fn guessed(t: &Timing) -> String {
     match t.drafted_tokens {
         0 => String::new(),
-        n => format!(", {} of {n} guesses right", t.accepted_tokens),
+        n => {
+            let saved = t.drafts.saved.map_or(String::new(), |saved| match saved < 0.0 {
+                true => format!(", about {:.1} s lost", -saved),
+                false => format!(", about {saved:.1} s saved"),
+            });
+            let per_step = t.answer_tokens as f64 / t.drafts.steps.max(1) as f64;
+            let depths = by_depth(&t.drafts.levels);
+            format!(
+                ", {} of {n} guesses right (in percent by depth: {depths}), {per_step:.2} tokens a step{saved}",
+                t.accepted_tokens
+            )
+        }
     }
+}
+
+/// How often guesses were right, in percent, the first level first.
+pub(crate) fn by_depth(levels: &[(u64, u64)]) -> String {
+    let percent = |&(had, right): &(u64, u64)| format!("{:.0}", 100.0 * right as f64 / had.max(1) as f64);
+    levels.iter().map(percent).collect::<Vec<_>>().join(" ")
 }

@@ -27,6 +27,8 @@ fn guesses_do_not_change_what_is_answered() {
             let ran = run(&[drawn, drafts].concat());
             assert!(ran.stderr.contains(" guesses right") || drafts.len() == 2, "{}", ran.stderr);
             if drafts[1] == model {
+                assert!(ran.stderr.contains(" (in percent by depth: 100 100 100), "), "{}", ran.stderr);
+                assert!(ran.stderr.contains(" tokens a step"), "{}", ran.stderr);
                 let line = ran.stderr.rsplit_once(" guesses right").unwrap().0;
                 let words: Vec<&str> = line.rsplit(' ').take(3).collect();
                 assert!(words[0] == words[2] && words[1] == "of", "{line}");
@@ -57,13 +59,18 @@ fn what_guesses_are_good_for_is_measured() {
     std::fs::write(place.path("text"), PROMPT).unwrap();
     let args = ["bench", &model, "--draft", &model, "--text", "text", "-n", "24", "-r", "2", "-t", "1"];
     let text = place.run(&args).success();
-    for part in
-        ["without drafts", "with model tiny-moe", " times as fast (median of 2 pairs", "by depth: 100"]
-    {
+    for part in [
+        "without drafts",
+        "with model tiny-moe",
+        " times as fast (median of 2 pairs",
+        "by depth: 100",
+        " s of each answer saved",
+    ] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
     let json = place.run(&[&args[..], &["--draft-depth", "2", "--json"]].concat()).success();
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["right_by_depth"], serde_json::json!([1.0, 1.0]));
+    assert!(json["saved_seconds"].is_f64());
     assert!(json["tokens_per_step"].as_f64().unwrap() > 2.0 && json["ratios"].as_array().unwrap().len() == 2);
 }

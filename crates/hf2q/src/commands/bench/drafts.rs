@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::measure::median;
 use crate::args::{BenchArgs, DraftArgs, SamplingArgs};
+use crate::commands::run::by_depth;
 use crate::session::{Session, Timing};
 use crate::{interrupt, load, terminal};
 
@@ -55,6 +56,8 @@ struct Pairs {
     plain: Vec<f64>,
     drafted: Vec<f64>,
     ratios: Vec<f64>,
+    /// Seconds that drafts saved of an answer.
+    saved: Vec<f64>,
     tokens: usize,
 }
 
@@ -64,13 +67,14 @@ impl Pairs {
         let rate = |t: &Timing| (t.answer_tokens - 1) as f64 / t.answer_time.as_secs_f64().max(1e-9);
         self.plain.push(rate(plain));
         self.drafted.push(rate(drafted));
+        self.saved.push(plain.answer_time.as_secs_f64() - drafted.answer_time.as_secs_f64());
         self.ratios.push(rate(drafted) / rate(plain));
         self.tokens = plain.answer_tokens;
     }
 
     fn report(&self, args: &BenchArgs, (model, backend): (&Path, &str), stats: &DraftStats) -> Result<()> {
-        let [plain, drafted, ratio] =
-            [&self.plain, &self.drafted, &self.ratios].map(|values| median(values).unwrap_or(0.0));
+        let [plain, drafted, ratio, saved] = [&self.plain, &self.drafted, &self.ratios, &self.saved]
+            .map(|values| median(values).unwrap_or(0.0));
         // Of all runs, the first one included.
         let answers = (self.tokens - 1) as f64 * (args.repetitions + 1) as f64;
         let per_step = answers / (answers - stats.accepted as f64);
@@ -91,6 +95,7 @@ impl Pairs {
                 "right": stats.accepted,
                 "right_by_depth": stats.levels.iter().map(share).collect::<Vec<_>>(),
                 "drafting_seconds": stats.seconds,
+                "saved_seconds": saved,
             }));
         }
         terminal::print_line(&format!("{}\n{backend}\n", model.display()))?;
@@ -102,15 +107,13 @@ impl Pairs {
             table.push(vec![name.to_owned(), format!("{rate:.1}"), format!("{step:.2}")]);
         }
         terminal::print_table(&table, 1)?;
-        let percent = |level| format!("{:.0}", 100.0 * share(level));
-        let depths: Vec<String> = stats.levels.iter().map(percent).collect();
         terminal::print_line(&format!(
-            "\n{ratio:.2} times as fast (median of {} pairs, an answer of {} tokens); {} of {} guesses right,\nin percent by depth: {}",
+            "\n{ratio:.2} times as fast (median of {} pairs, an answer of {} tokens); {} of {} guesses right,\nin percent by depth: {}; {saved:.2} s of each answer saved",
             args.repetitions,
             self.tokens,
             stats.accepted,
             stats.drafted,
-            depths.join(" ")
+            by_depth(&stats.levels)
         ))
     }
 }
