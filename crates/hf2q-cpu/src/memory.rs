@@ -1,10 +1,10 @@
 //! Memory that the threads of a program share without locks.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use hf2q_plan::{ALIGNMENT, BackendError};
+use hf2q_plan::BackendError;
+use memmap2::MmapMut;
 
 /// Values for which every bit pattern is valid.
 pub(crate) trait Plain: Copy {}
@@ -14,12 +14,14 @@ impl Plain for i32 {}
 impl Plain for u32 {}
 impl Plain for u8 {}
 
-/// Zeroed bytes, aligned to [`ALIGNMENT`], that several threads read and write. Which thread touches what, and when,
-/// is for the users to agree on: see [`Memory::slice`] and [`Memory::slice_mut`].
+/// Zeroed bytes, aligned to pages of the system, that several threads read and write. Which thread touches what, and when,
+/// is for the users to agree on: see [`Memory::slice`] and [`Memory::slice_mut`]. They take room from the first touch on.
 #[derive(Debug)]
 pub(crate) struct Memory {
     start: NonNull<u8>,
-    layout: Layout,
+    bytes: usize,
+    /// Owns the bytes.
+    _map: MmapMut,
 }
 
 // SAFETY: the bytes belong to no thread, and access goes through unsafe methods whose callers exclude races.
@@ -34,21 +36,21 @@ impl Memory {
     /// Allocates; `what` is for the message of the error.
     pub(crate) fn new(what: &str, bytes: usize) -> Result<Self, BackendError> {
         let fail = || BackendError::OutOfMemory { what: what.to_owned(), bytes };
-        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| fail())?;
-        // SAFETY: the size is not zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(fail)?;
-        Ok(Self { start, layout })
+        let mut map = MmapMut::map_anon(bytes.max(1)).map_err(|_| fail())?;
+        ask_for_huge_pages(&map);
+        let start = NonNull::new(map.as_mut_ptr()).ok_or_else(fail)?;
+        Ok(Self { start, bytes: map.len(), _map: map })
     }
 
     /// Number of bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.layout.size()
+        self.bytes
     }
 
     /// Checks bounds and alignment and returns the first of `len` values `at` bytes from the start.
     pub(crate) fn pointer<T: Plain>(&self, at: usize, len: usize) -> *mut T {
         let end = len.checked_mul(size_of::<T>()).and_then(|n| n.checked_add(at));
-        assert!(end.is_some_and(|end| end <= self.layout.size()), "{len} values at {at} leave the memory");
+        assert!(end.is_some_and(|end| end <= self.bytes), "{len} values at {at} leave the memory");
         assert!(at.is_multiple_of(align_of::<T>()), "values at {at} are not aligned");
         // SAFETY: `at` lies within the allocation.
         unsafe { self.start.as_ptr().add(at).cast() }
@@ -70,13 +72,15 @@ impl Memory {
     }
 }
 
-#[expect(unsafe_code, reason = "frees what `new` allocated")]
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) }
-    }
+/// Asks for huge pages: rows of a cache lie far apart, and each small page would have to be looked up.
+#[cfg(target_os = "linux")]
+fn ask_for_huge_pages(map: &MmapMut) {
+    // A system without them goes on with small ones.
+    let _ = map.advise(memmap2::Advice::HugePage);
 }
+
+#[cfg(not(target_os = "linux"))]
+fn ask_for_huge_pages(_: &MmapMut) {}
 
 /// Where the rows of a view lie in a [`Memory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

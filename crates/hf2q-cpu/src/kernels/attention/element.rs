@@ -18,8 +18,7 @@ pub(super) struct Elements {
 
 /// One format of elements.
 pub(super) trait Element {
-    /// Bits of an element, if it pays to bring the next block closer while one is read; else 0: copies are near, and packed
-    /// codes take longer to unpack than to fetch.
+    /// Bits of an element, if it pays to bring the next block closer while one is read; else 0: copies are near.
     const AHEAD: usize;
 
     /// Bytes from the start of a row to columns `group + 16 j ..`, or to the group where that is packed.
@@ -68,7 +67,7 @@ plain! {
 
 #[expect(unsafe_code, reason = "reads through pointers, as the trait says")]
 impl<const BITS: usize> Element for Packed<BITS> {
-    const AHEAD: usize = 0;
+    const AHEAD: usize = BITS;
 
     #[inline(always)]
     fn offset(group: usize, _j: usize) -> usize {
