@@ -64,12 +64,6 @@ pub enum EngineError {
         /// Values that its rows need of each.
         expected: Vec<usize>,
     },
-    /// A defect of a drafter.
-    #[error("the drafter {name} has answered with something that is not a tree for each request")]
-    Draft {
-        /// What it calls itself.
-        name: String,
-    },
     /// A draft that is no tree, or not the one that was computed.
     #[error("the draft for sequence {sequence} cannot be computed: {why}")]
     Tree {

@@ -22,7 +22,7 @@ mod service;
 mod stats;
 
 pub use constraint::{Constraint, ConstraintError, TokenSet};
-pub use draft::control::DraftDepth;
+pub use draft::control::{DraftDepth, DraftShape};
 pub use draft::{DraftRequest, DraftTree, Drafter, ModelDrafter, Ngram, Seen};
 pub use engine::{Engine, LogitRows, SequenceId, Work};
 pub use error::EngineError;

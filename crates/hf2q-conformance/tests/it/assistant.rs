@@ -8,9 +8,9 @@ use hf2q_arch::{Architecture, Centroids, Config};
 use hf2q_cpu::{CpuBackend, CpuOptions};
 use hf2q_engine::draft::AssistantDrafter;
 use hf2q_engine::{
-    Answer, CacheOptions, DraftDepth, DraftRequest, DraftTree, Drafter, Drafting, Engine, EngineError,
-    EngineOptions, Event, Job, JobId, LogitRows, Sampler, Sampling, Scheduler, SchedulerOptions, Seen, Task,
-    Work,
+    Answer, CacheOptions, DraftDepth, DraftRequest, DraftShape, DraftTree, Drafter, Drafting, Engine,
+    EngineError, EngineOptions, Event, Job, JobId, LogitRows, Sampler, Sampling, Scheduler, SchedulerOptions,
+    Seen, Task, Work,
 };
 use hf2q_model::assistant::Assistant;
 use hf2q_model::{Model, RecordOptions, toy};
@@ -117,7 +117,7 @@ fn ids(case: &Value, key: &str) -> Vec<u32> {
 }
 
 fn request<'a>(job: u64, history: &'a [u32], sampler: &'a Sampler) -> DraftRequest<'a> {
-    DraftRequest { job: JobId(job), history, sampler, draws: 0, room: 8, depth: STEPS }
+    DraftRequest { job: JobId(job), history, sampler, draws: 0, room: 8, depth: STEPS, branches: false }
 }
 
 /// The largest distance of a logit from the reference's, over their spread; tokens that cannot be drawn have none here.
@@ -347,7 +347,8 @@ fn a_scheduler_shows_what_it_keeps() {
         let truth = prompts.iter().zip(&expected).map(|(p, a)| [p.as_slice(), a].concat()).collect();
         let noted = Noted { assistant, log: Arc::clone(&log), truth, random: Random::new(name, 3) };
         let warn = Box::new(|error: &EngineError| panic!("{error}"));
-        let drafting = Drafting { drafter: Box::new(noted), depth: DraftDepth::Fixed(3), warn };
+        let (drafter, shape) = (Box::new(noted), DraftShape::Auto);
+        let drafting = Drafting { drafter, depth: DraftDepth::Fixed(3), shape, warn };
         let (found, accepted) = answers(drafted.with_drafts(drafting), &prompts);
         assert_eq!(found, expected, "{name}");
         assert!(accepted > 20, "{name}: {accepted}");

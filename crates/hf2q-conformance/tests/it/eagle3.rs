@@ -8,8 +8,8 @@ use hf2q_conformance::{Subject, outputs};
 use hf2q_cpu::{CpuBackend, CpuOptions};
 use hf2q_engine::draft::EagleDrafter;
 use hf2q_engine::{
-    Answer, CacheOptions, DraftDepth, Drafting, Engine, EngineOptions, Event, Job, Sampler, Sampling,
-    Scheduler, SchedulerOptions, Task,
+    Answer, CacheOptions, DraftDepth, DraftShape, Drafting, Engine, EngineOptions, Event, Job, Sampler,
+    Sampling, Scheduler, SchedulerOptions, Task,
 };
 use hf2q_gguf::Gguf;
 use hf2q_model::eagle3::Eagle3;
@@ -59,6 +59,7 @@ impl Case<'_> {
             Some(drafter) => scheduler.with_drafts(Drafting {
                 drafter: Box::new(drafter),
                 depth: DraftDepth::Fixed(depth),
+                shape: DraftShape::Auto,
                 warn: Box::new(|error| panic!("{error}")),
             }),
             None => scheduler,

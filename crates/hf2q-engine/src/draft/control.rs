@@ -25,6 +25,21 @@ impl DraftDepth {
     pub const MOST: usize = MOST_DEPTH;
 }
 
+/// What drafts look like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DraftShape {
+    /// Alternatives where they pay, by how often they were right and by what rows cost.
+    #[default]
+    Auto,
+    /// Each token continues the one before.
+    Chain,
+    /// Alternatives wherever the drafter knows some, in as many further rows as there are levels.
+    Tree,
+}
+
+/// How often an alternative is thought to be right where the first guess is wrong, before one was tried.
+const SECOND: f32 = 0.3;
+
 /// Of what is counted here, the past counts less with each draft.
 const KEPT: f32 = 0.85;
 /// How many drafts the drafter's average over all jobs counts for in a job that is new.
@@ -195,16 +210,22 @@ fn bucket(rows: usize) -> usize {
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     depth: DraftDepth,
+    shape: DraftShape,
     /// Of all jobs.
     levels: Levels,
+    /// Of the places where the first guess was wrong and had alternatives: those where one of them was right, and all.
+    second: (f32, f32),
     costs: Costs,
     /// Seconds in which the drafter makes one level for one job.
     level_seconds: Mean,
 }
 
 impl Control {
-    pub(crate) fn new(depth: DraftDepth) -> Self {
-        Self { depth, levels: Levels::new(), costs: Costs::default(), level_seconds: Mean::default() }
+    /// `branches`: the drafter knows alternatives.
+    pub(crate) fn new(depth: DraftDepth, shape: DraftShape, branches: bool) -> Self {
+        let shape = if branches { shape } else { DraftShape::Chain };
+        let (levels, costs, level_seconds) = (Levels::new(), Costs::default(), Mean::default());
+        Self { depth, shape, levels, second: (0.0, 0.0), costs, level_seconds }
     }
 
     /// How many levels to draft for a job, in a step that has `rows` rows without drafts, those of `jobs` jobs that may have
@@ -223,20 +244,48 @@ impl Control {
         }
     }
 
-    /// How many nodes a draft of so many levels may have.
-    pub(crate) fn nodes(&self, depth: usize) -> usize {
-        match self.depth {
-            DraftDepth::Auto => depth,
-            DraftDepth::Fixed(_) => 2 * depth,
+    /// Whether drafts may have alternatives.
+    pub(crate) fn branches(&self) -> bool {
+        self.shape != DraftShape::Chain
+    }
+
+    /// How many nodes a draft of so many levels may have, in a step as for [`Control::depth`].
+    pub(crate) fn nodes(&self, job: &JobControl, depth: usize, step: (usize, usize)) -> usize {
+        match self.shape {
+            DraftShape::Chain => depth,
+            DraftShape::Tree => 2 * depth,
+            DraftShape::Auto if self.alternatives_pay(job, depth, step) => 2 * depth,
+            DraftShape::Auto => depth,
         }
+    }
+
+    /// Whether twice the rows are worth the alternatives in them.
+    fn alternatives_pay(&self, job: &JobControl, depth: usize, (rows, jobs): (usize, usize)) -> bool {
+        if self.costs.plain(rows).is_none() {
+            // A depth that is fixed may leave no steps to compare with.
+            return true;
+        }
+        let (mut line, mut tokens, mut above) = (1.0, 0.0, FIRST);
+        for level in 0..depth.min(MOST_DEPTH) {
+            above = job.levels.at(level, self.levels.at(level, above));
+            line *= f64::from(above);
+            tokens += line;
+        }
+        let second = f64::from((self.second.0 + PRIOR * SECOND) / (self.second.1 + PRIOR));
+        let first = f64::from(job.levels.at(0, self.levels.at(0, FIRST)));
+        let gain = |tokens: f64, nodes: usize| {
+            (1.0 + tokens * jobs as f64 / rows as f64) / self.costs.factor(rows, nodes * jobs)
+        };
+        gain(tokens + (1.0 - first) * second, 2 * depth) > gain(tokens, depth)
     }
 
     fn best(&self, job: &mut JobControl, (rows, jobs): (usize, usize)) -> usize {
         // Drafts are compared with steps that have none.
         let Some(plain) = self.costs.plain(rows) else { return 0 };
+        let width = if self.shape == DraftShape::Tree { 2 } else { 1 };
         let time = |depth: usize| {
             let level_seconds = self.level_seconds.known(self.costs.now).unwrap_or(0.0);
-            self.costs.factor(rows, depth * jobs) + level_seconds * (depth * jobs) as f64 / plain
+            self.costs.factor(rows, width * depth * jobs) + level_seconds * (depth * jobs) as f64 / plain
         };
         // What a row costs here is learned from one.
         let deepest = if self.costs.has_drafts(rows) { MOST_DEPTH } else { 1 };
@@ -279,6 +328,12 @@ impl Control {
         self.costs.plain(rows)
     }
 
+    /// A first guess was wrong that had alternatives; `right`: one of them was drawn.
+    pub(crate) fn learn_second(&mut self, right: bool) {
+        let (was, tried) = self.second;
+        self.second = (was * 0.98 + f32::from(right), tried * 0.98 + 1.0);
+    }
+
     /// How long a step took that had nothing but rows of answers and `drafted` drafted ones.
     pub(crate) fn timed(&mut self, rows: usize, drafted: usize, time: Duration) {
         self.costs.record(rows, drafted, time.as_secs_f64());
@@ -307,7 +362,12 @@ mod tests {
 
     impl World {
         fn new(row: f64) -> Self {
-            Self { control: Control::new(DraftDepth::Auto), job: JobControl::new(), row, level: 0.0 }
+            Self {
+                control: Control::new(DraftDepth::Auto, DraftShape::Auto, false),
+                job: JobControl::new(),
+                row,
+                level: 0.0,
+            }
         }
 
         /// `steps` steps: tokens, seconds, and the depth of the last draft.
@@ -397,8 +457,29 @@ mod tests {
     }
 
     #[test]
+    fn alternatives_are_drafted_where_rows_are_cheap_and_they_are_right() {
+        let nodes = |row: f64, right: Option<bool>, shape, branches| {
+            let mut control = Control::new(DraftDepth::Auto, shape, branches);
+            let mut job = JobControl::new();
+            for drafted in [0, 2, 4].repeat(20) {
+                control.timed(1, drafted, Duration::from_secs_f64(1.0 + row * drafted as f64));
+                control.learn(&mut job, 2, drafted / 4);
+                right.into_iter().for_each(|right| control.learn_second(right));
+            }
+            control.nodes(&job, 2, (1, 1))
+        };
+        assert_eq!(nodes(0.01, Some(true), DraftShape::Auto, true), 4);
+        assert_eq!(nodes(0.01, None, DraftShape::Auto, true), 4);
+        assert_eq!(nodes(0.5, Some(true), DraftShape::Auto, true), 2);
+        assert_eq!(nodes(0.02, Some(false), DraftShape::Auto, true), 2);
+        assert_eq!(nodes(0.5, Some(false), DraftShape::Tree, true), 4);
+        assert_eq!(nodes(0.01, Some(true), DraftShape::Chain, true), 2);
+        assert_eq!(nodes(0.01, Some(true), DraftShape::Tree, false), 2);
+    }
+
+    #[test]
     fn a_fixed_depth_is_kept_until_the_drafter_fails() {
-        let control = Control::new(DraftDepth::Fixed(5));
+        let control = Control::new(DraftDepth::Fixed(5), DraftShape::Auto, false);
         let mut job = JobControl::new();
         assert_eq!(control.depth(&mut job, (1, 1)), 5);
         job.failed = true;

@@ -93,6 +93,16 @@ impl DraftTree {
         self.keep(|i| i < room && depths[i] <= depth && known(i) && first(i))
     }
 
+    /// Whether a node is the first of those that continue its parent.
+    pub(crate) fn is_first(&self, node: usize) -> bool {
+        !self.parents[..node].contains(&self.parents[node])
+    }
+
+    /// Whether others continue a node's parent, or the history, too.
+    pub(crate) fn has_siblings(&self, parent: Option<usize>) -> bool {
+        self.parents.iter().filter(|&&p| p == parent).count() > 1
+    }
+
     /// Level of each node: 1 for those that continue the history.
     pub fn depths(&self) -> Vec<usize> {
         let mut depths: Vec<usize> = Vec::with_capacity(self.len());
@@ -119,6 +129,8 @@ pub struct DraftRequest<'a> {
     pub room: usize,
     /// Deepest level that is wanted.
     pub depth: usize,
+    /// Whether several nodes may continue the same one. `false`: what is no chain is cut to one.
+    pub branches: bool,
 }
 
 /// Rows that a step of the target has computed and that stay, of one job: ascending, without gaps inside one call.
@@ -152,6 +164,11 @@ pub trait Drafter: Send {
     /// last stored keys and values: they have zeros for it.
     fn needs_all_rows(&self) -> bool {
         !self.taps().is_empty()
+    }
+
+    /// Whether it knows alternatives: trees that are not chains.
+    fn branches(&self) -> bool {
+        false
     }
 
     /// What the target has computed since the last call.

@@ -35,11 +35,15 @@ impl Drafter for Ngram {
         "ngram"
     }
 
+    fn branches(&self) -> bool {
+        true
+    }
+
     fn draft(&mut self, requests: &[DraftRequest<'_>]) -> Result<Vec<DraftTree>, EngineError> {
         let draft = |r: &DraftRequest<'_>| {
             let index = self.jobs.entry(r.job).or_default();
             index.take(r.history);
-            index.draft(r.history, r.depth, r.room)
+            index.draft(r.history, (r.depth, r.room), r.branches)
         };
         Ok(requests.iter().map(draft).collect())
     }
@@ -95,14 +99,14 @@ impl Index {
         places
     }
 
-    fn draft(&self, history: &[u32], depth: usize, room: usize) -> DraftTree {
+    fn draft(&self, history: &[u32], (depth, room): (usize, usize), branches: bool) -> DraftTree {
         let mut tree = DraftTree::new();
         let places = self.places(history);
         let Some(&first) = places.first() else { return tree };
         add(&mut tree, history, first, (depth, room));
         // What else followed, if there is room for it.
         let starts = |place: &&Place| history[place.at] != history[first.at];
-        if let Some(&other) = places.iter().find(starts) {
+        if let Some(&other) = places.iter().filter(|_| branches).find(starts) {
             add(&mut tree, history, other, (depth, room));
         }
         tree
@@ -130,7 +134,8 @@ mod tests {
 
     fn draft(drafter: &mut Ngram, history: &[u32], depth: usize, room: usize) -> DraftTree {
         let sampler = Sampler::new(Sampling::default()).unwrap();
-        let request = DraftRequest { job: JobId(1), history, sampler: &sampler, draws: 0, room, depth };
+        let request =
+            DraftRequest { job: JobId(1), history, sampler: &sampler, draws: 0, room, depth, branches: true };
         drafter.draft(&[request]).unwrap().remove(0)
     }
 

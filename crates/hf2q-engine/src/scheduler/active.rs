@@ -135,10 +135,14 @@ impl Active {
     }
 
     /// What a drafter is asked for.
-    pub(super) fn draft_request(&self, depth: usize, room: usize) -> Option<DraftRequest<'_>> {
+    pub(super) fn draft_request(
+        &self,
+        (depth, room): (usize, usize),
+        branches: bool,
+    ) -> Option<DraftRequest<'_>> {
         let Work::Answer { answer, .. } = &self.work else { return None };
         let (history, sampler, draws) = (&self.history[..], &answer.sampler, answer.draws);
-        Some(DraftRequest { job: self.id, history, sampler, draws, room, depth })
+        Some(DraftRequest { job: self.id, history, sampler, draws, room, depth, branches })
     }
 
     /// A draft of so many tokens and levels was computed, of which some were drawn.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::plan::Share;
 use super::{JobId, Scheduler, Walk};
-use crate::draft::control::{Control, DraftDepth};
+use crate::draft::control::{Control, DraftDepth, DraftShape};
 use crate::draft::{DraftRequest, DraftTree, Drafter, Seen};
 use crate::engine::{Engine, Tree};
 use crate::error::EngineError;
@@ -17,6 +17,8 @@ pub struct Drafting {
     pub drafter: Box<dyn Drafter>,
     /// How far.
     pub depth: DraftDepth,
+    /// Whether with alternatives, where the drafter knows some.
+    pub shape: DraftShape,
     /// Is told what goes wrong in the drafter: some jobs get no more drafts then, and go on without.
     pub warn: Box<dyn FnMut(&EngineError) + Send>,
 }
@@ -87,7 +89,8 @@ impl Spare {
 impl Drafts {
     pub(super) fn new(drafting: Drafting) -> Self {
         let counts = DraftStats { drafter: drafting.drafter.name().to_owned(), ..DraftStats::default() };
-        Self { control: Control::new(drafting.depth), drafting, counts, in_a_row: 0, looked: Duration::ZERO }
+        let control = Control::new(drafting.depth, drafting.shape, drafting.drafter.branches());
+        Self { control, drafting, counts, in_a_row: 0, looked: Duration::ZERO }
     }
 
     pub(super) fn stats(&self) -> DraftStats {
@@ -188,10 +191,10 @@ impl Scheduler {
         let mut spare = self.spare(shares);
         let wishes = self.wishes(shares, &mut spare);
         let Some(drafts) = self.drafts.as_mut().filter(|_| !wishes.is_empty()) else { return trees };
-        let running = &mut self.running;
+        let (running, branches) = (&mut self.running, drafts.control.branches());
         let requests: Vec<DraftRequest<'_>> = wishes
             .iter()
-            .filter_map(|w| running[shares[w.share].at].job.draft_request(w.depth, w.room))
+            .filter_map(|w| running[shares[w.share].at].job.draft_request((w.depth, w.room), branches))
             .collect();
         let warm = requests.len() == wishes.len()
             && wishes.iter().all(|w| running[shares[w.share].at].job.control.warm);
@@ -200,7 +203,11 @@ impl Scheduler {
         let drafted = drafts.guarded(|drafter| {
             let drafted = drafter.draft(&requests)?;
             let whole = drafted.len() == requests.len() && drafted.iter().all(|tree| tree.is_tree());
-            if whole { Ok(drafted) } else { Err(EngineError::Draft { name: drafter.name().to_owned() }) }
+            if whole {
+                return Ok(drafted);
+            }
+            let why = "a defect: its answer is not a tree for each request".to_owned();
+            Err(EngineError::Drafter { drafter: drafter.name().to_owned(), why })
         });
         drop(requests);
         let took = began.elapsed();
@@ -221,6 +228,7 @@ impl Scheduler {
             running[shares[wish.share].at].job.control.warm = !tree.is_empty();
         }
         for (wish, tree) in wishes.iter().zip(drafted) {
+            let tree = if branches { tree } else { tree.keep(|node| tree.is_first(node)) };
             let tree = tree.within(wish.depth, wish.room, self.limits.vocabulary);
             trees[wish.share] = self.fit_tree(tree, &mut spare);
         }
@@ -228,7 +236,7 @@ impl Scheduler {
     }
 
     /// The drafter lets go of jobs: for now, or for good where it has failed.
-    fn give_up(&mut self, jobs: impl Iterator<Item = usize>, failed: bool) {
+    pub(super) fn give_up(&mut self, jobs: impl Iterator<Item = usize>, failed: bool) {
         for at in jobs {
             let job = &mut self.running[at].job;
             job.control.failed |= failed;
@@ -267,7 +275,7 @@ impl Scheduler {
         for &share in &jobs {
             let r = &mut self.running[shares[share].at];
             let wanted = drafts.control.depth(&mut r.job.control, (rows, jobs.len()));
-            let room = spare.rows.min(drafts.control.nodes(wanted));
+            let room = spare.rows.min(drafts.control.nodes(&r.job.control, wanted, (rows, jobs.len())));
             // The row itself is stored at the position of what is held.
             let context = self.limits.tokens.saturating_sub(r.held + 1);
             let mut depth = wanted.min(room).min(r.job.draft_levels()).min(context);
@@ -302,8 +310,16 @@ impl Scheduler {
     }
 
     /// Counts what became of a draft. Where the answer has ended nothing is known of the levels that were not accepted.
-    pub(super) fn learn(&mut self, at: usize, tree: &DraftTree, (accepted, goes_on): (usize, bool)) {
+    pub(super) fn learn(&mut self, at: usize, tree: &DraftTree, (path, goes_on): (&[usize], bool)) {
         let Some(drafts) = self.drafts.as_mut().filter(|_| !tree.is_empty()) else { return };
+        let accepted = path.len();
+        for (level, above) in std::iter::once(None).chain(path.iter().map(|&node| Some(node))).enumerate() {
+            match path.get(level) {
+                Some(&node) if !tree.is_first(node) => drafts.control.learn_second(true),
+                None if goes_on && tree.has_siblings(above) => drafts.control.learn_second(false),
+                _ => {}
+            }
+        }
         let deepest = tree.depths().into_iter().max().unwrap_or(0);
         let depth = if goes_on { deepest } else { accepted };
         drafts.counts.record(tree, depth, accepted);

@@ -214,6 +214,10 @@ impl Scheduler {
         let vocabulary = self.engine.vocabulary();
         let logits = match self.engine.step(&work, observer) {
             Ok(logits) => logits,
+            // The step without drafts is smaller, and what a job asked for does not depend on them.
+            Err(error) if trees.iter().any(|tree| !tree.is_empty()) => {
+                return self.run_plain(shares, trees, &error);
+            }
             Err(error) => return self.fail(shares, error),
         };
         let rows = wanted.iter().sum::<usize>() + trees.iter().map(DraftTree::len).sum::<usize>();
@@ -236,6 +240,16 @@ impl Scheduler {
         }
     }
 
+    /// A step with drafts has failed, and nothing of it was stored: it is computed without.
+    fn run_plain(&mut self, shares: &[Share], trees: &[DraftTree], error: &EngineError) {
+        let drafted = shares.iter().zip(trees).filter(|(_, tree)| !tree.is_empty());
+        self.give_up(drafted.map(|(share, _)| share.at), true);
+        self.drafts.iter_mut().for_each(|drafts| drafts.tell(error));
+        let (began, drafting) = (Instant::now(), Duration::ZERO);
+        let clock = Clock { began, drafting, answers: false };
+        self.run(shares, &vec![DraftTree::new(); shares.len()], &clock);
+    }
+
     /// What the drafter wants to see of the rows of the last step.
     fn features(&self) -> Result<Vec<Vec<f32>>, EngineError> {
         (0..self.drafts.as_ref().map_or(0, Drafts::taps)).map(|i| self.engine.output_of_rows(i)).collect()
@@ -254,7 +268,7 @@ impl Scheduler {
             let from = self.running[share.at].held;
             self.settle(share);
             if !tree.is_empty() {
-                self.learn(share.at, tree, (walk.path.len(), matches!(walk.end, Ok(None))));
+                self.learn(share.at, tree, (&walk.path, matches!(walk.end, Ok(None))));
                 match self.engine.accept(self.running[share.at].sequence, &walk.path) {
                     Ok(()) => self.running[share.at].held += walk.path.len(),
                     // What was drawn stays drawn; its rows are computed again.

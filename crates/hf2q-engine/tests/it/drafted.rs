@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use hf2q_cpu::{CpuBackend, CpuOptions};
 use hf2q_engine::{
-    Budget, CacheOptions, DraftDepth, DraftRequest, DraftTree, DraftUse, Drafter, Drafting, EngineError,
-    EngineOptions, Event, Finish, Job, JobId, ModelDrafter, Pooling, Scheduler, SchedulerOptions, Seen, Task,
-    WindowPolicy,
+    Budget, CacheOptions, DraftDepth, DraftRequest, DraftShape, DraftTree, DraftUse, Drafter, Drafting,
+    EngineError, EngineOptions, Event, Finish, Job, JobId, ModelDrafter, Pooling, Scheduler,
+    SchedulerOptions, Seen, Task, WindowPolicy,
 };
 use hf2q_model::{Model, RecordOptions};
-use hf2q_plan::{Backend, KvFormat};
+use hf2q_plan::{Backend, BackendError, KvFormat, Step};
 
 use crate::scheduler::{Kind, OPTIONS, Outcome, Plan, check_protocol, outcome};
-use crate::support::{Log, Random, SIZES, engine, engine_with, tokens, wide, windowed};
+use crate::support::{Log, Random, SIZES, Watched, engine, engine_with, tokens, wide, windowed};
 
 /// What each job's answer is without drafts.
 type Truth = Arc<Mutex<HashMap<JobId, Vec<u32>>>>;
@@ -58,6 +58,10 @@ impl Drafter for Adversary {
         "adversary"
     }
 
+    fn branches(&self) -> bool {
+        true
+    }
+
     fn seen(&mut self, seen: &[Seen<'_>]) -> Result<(), EngineError> {
         for s in seen {
             let truth = self.truth.lock().unwrap()[&s.job].clone();
@@ -86,7 +90,8 @@ impl Drafter for Adversary {
 
 fn drafting(drafter: impl Drafter + 'static, depth: usize) -> Drafting {
     let warn = Box::new(|error: &EngineError| panic!("{error}"));
-    Drafting { drafter: Box::new(drafter), depth: DraftDepth::Fixed(depth), warn }
+    let (drafter, shape) = (Box::new(drafter), DraftShape::Auto);
+    Drafting { drafter, depth: DraftDepth::Fixed(depth), shape, warn }
 }
 
 /// A job of any kind, often with stop tokens.
@@ -160,7 +165,8 @@ impl Case<'_> {
     fn check(&self, jobs: &[(Plan, Vec<u32>)], seed: u64) -> u64 {
         let expected = self.plain(jobs);
         let truth = Truth::default();
-        let drafts = drafting(Adversary::new(&truth, seed), self.depth);
+        let shape = [DraftShape::Auto, DraftShape::Tree, DraftShape::Chain][seed as usize % 3];
+        let drafts = Drafting { shape, ..drafting(Adversary::new(&truth, seed), self.depth) };
         let mut scheduler = self.scheduler(self.options).with_drafts(drafts);
         let logs: Vec<Log> = jobs.iter().map(|_| Log::default()).collect();
         let mut ids = HashMap::new();
@@ -323,6 +329,26 @@ fn right_drafts_save_steps_and_are_counted() {
 }
 
 #[test]
+fn a_step_that_fails_with_drafts_is_computed_without() {
+    let (plain, _) = run(small(), warm(vec![], 12));
+    let text = [&tokens(30, 1)[..], &plain.tokens()].concat();
+    let watch = |step: &Step| match step.logit_rows.len() {
+        0 | 1 => Ok(()),
+        _ => Err(BackendError::Failed { backend: "watched", why: "too many rows".to_owned() }),
+    };
+    let engine = crate::failures::open(&Watched(Arc::new(watch)), SIZES).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&told);
+    let warn = Box::new(move |error: &EngineError| heard.lock().unwrap().push(error.to_string()));
+    let drafting = Drafting { warn, ..drafting(Right(text), 4) };
+    let scheduler = Scheduler::new(engine, OPTIONS).unwrap().with_drafts(drafting);
+    let (log, stats) = run(scheduler, warm(vec![], 12));
+    assert_eq!((log.tokens(), log.finish()), (plain.tokens(), plain.finish()));
+    assert_eq!((stats.drafts.failures, stats.drafts.drafts, stats.failed), (1, 0, 0));
+    assert!(told.lock().unwrap()[..].iter().all(|why| why.contains("too many rows")), "{told:?}");
+}
+
+#[test]
 fn what_drafts_save_is_known_where_there_are_steps_without() {
     let (plain, _) = run(small(), warm(vec![], 41));
     let text = [&tokens(30, 1)[..], &plain.tokens()].concat();
@@ -366,12 +392,13 @@ fn a_drafter_that_fails_is_reported_once_and_the_job_goes_on() {
         ("seen", "empty"),
         ("panic", "a broken drafter"),
         ("too few", "broken has answered"),
-        ("no tree", "broken has answered"),
+        ("no tree", "broken) cannot go on: a defect"),
     ] {
         let messages = Arc::new(Mutex::new(Vec::new()));
         let told = Arc::clone(&messages);
         let warn = Box::new(move |error: &EngineError| told.lock().unwrap().push(error.to_string()));
-        let drafting = Drafting { drafter: Box::new(Broken(0, how)), depth: DraftDepth::Fixed(2), warn };
+        let (drafter, shape) = (Box::new(Broken(0, how)), DraftShape::Auto);
+        let drafting = Drafting { drafter, depth: DraftDepth::Fixed(2), shape, warn };
         let (log, stats) = run(small().with_drafts(drafting), warm(vec![], 12));
         assert_eq!((log.finish(), log.tokens()), (plain.finish(), plain.tokens()), "{how}");
         let messages = messages.lock().unwrap();

@@ -21,7 +21,7 @@ fn fragile() -> (impl Backend, Arc<AtomicBool>) {
     (Watched(Arc::new(watch)), broken)
 }
 
-fn open(backend: &dyn Backend, options: EngineOptions) -> Result<Engine, EngineError> {
+pub(crate) fn open(backend: &dyn Backend, options: EngineOptions) -> Result<Engine, EngineError> {
     let model = windowed();
     let recording = model.record(&RecordOptions::uniform(KvFormat::F16)).unwrap();
     let weights = model.weights_for(&recording);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hf2q_convert::{Options, Plan as Conversion, Recipe, Source as Checkpoint};
 use hf2q_cpu::{CpuBackend, CpuOptions};
 use hf2q_engine::{
-    Budget, CacheOptions, DraftDepth, Drafting, Engine, EngineOptions, Ngram, Pooling, Sampling,
+    Budget, CacheOptions, DraftDepth, DraftShape, Drafting, Engine, EngineOptions, Ngram, Pooling, Sampling,
     SchedulerOptions, WindowPolicy,
 };
 use hf2q_gguf::Gguf;
@@ -77,7 +77,8 @@ impl Default for Demo {
 /// What followed before is guessed to follow again.
 fn guesses() -> Drafting {
     let drafter = Box::new(Ngram::new());
-    Drafting { drafter, depth: DraftDepth::Fixed(4), warn: Box::new(|error| panic!("{error}")) }
+    let (depth, shape) = (DraftDepth::Fixed(4), DraftShape::Auto);
+    Drafting { drafter, depth, shape, warn: Box::new(|error| panic!("{error}")) }
 }
 
 impl Source for Demo {

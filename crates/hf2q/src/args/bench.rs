@@ -33,7 +33,7 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) json: bool,
     /// With --draft: a file with a message. Its answer is timed in turn with and without drafts, instead of prompt and decoding
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["synthetic", "sequences", "skip", "against"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["synthetic", "sequences", "skip", "against", "prompt", "depth"])]
     pub(crate) text: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: EngineArgs,

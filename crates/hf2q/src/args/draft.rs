@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use hf2q_engine::DraftDepth;
+use hf2q_engine::{DraftDepth, DraftShape};
 
 /// The deepest drafts: each token takes a row of a step.
 const MOST_DEPTH: usize = 32;
@@ -21,6 +21,9 @@ pub(crate) struct DraftArgs {
     /// Tokens that are guessed at once, 1 to 32
     #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = depth)]
     pub(crate) draft_depth: DraftDepth,
+    /// Whether several tokens are guessed for the same place. `ngram` knows such trees
+    #[arg(long, value_name = "chain|tree|auto", default_value = "auto", value_parser = shape)]
+    pub(crate) draft_shape: DraftShape,
 }
 
 /// Where nobody says.
@@ -35,12 +38,13 @@ pub(crate) enum DraftArg {
 }
 
 impl FromStr for DraftArg {
-    type Err = std::convert::Infallible;
+    type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text {
             "none" => Self::None,
             "ngram" => Self::Ngram,
+            "" => return Err("expected ngram, none or a model file"),
             path => Self::Model(path.into()),
         })
     }
@@ -54,18 +58,29 @@ fn depth(text: &str) -> Result<DraftDepth, String> {
     }
 }
 
+fn shape(text: &str) -> Result<DraftShape, &'static str> {
+    Ok(match text {
+        "auto" => DraftShape::Auto,
+        "chain" => DraftShape::Chain,
+        "tree" => DraftShape::Tree,
+        _ => return Err("expected chain, tree or auto"),
+    })
+}
+
 impl DraftArgs {
     /// No drafts.
     pub(crate) fn none() -> Self {
-        Self { draft: DraftArg::None, draft_depth: DraftDepth::Auto }
+        Self { draft: DraftArg::None, draft_depth: DraftDepth::Auto, draft_shape: DraftShape::Auto }
     }
 
     /// Rows whose logits a step must have room for beside those of a job's last token.
     pub(crate) fn rows(&self) -> usize {
-        match (&self.draft, self.draft_depth) {
-            (DraftArg::None, _) => 0,
-            (_, DraftDepth::Auto) => DraftDepth::MOST,
-            (_, DraftDepth::Fixed(depth)) => 2 * depth,
+        match (&self.draft, self.draft_depth, self.draft_shape) {
+            (DraftArg::None, ..) => 0,
+            (_, DraftDepth::Auto, DraftShape::Tree) => 2 * DraftDepth::MOST,
+            (_, DraftDepth::Auto, _) => DraftDepth::MOST,
+            (_, DraftDepth::Fixed(depth), DraftShape::Chain) => depth,
+            (_, DraftDepth::Fixed(depth), _) => 2 * depth,
         }
     }
 }
@@ -80,6 +95,8 @@ mod tests {
         assert_eq!((arg("none"), arg("ngram")), (DraftArg::None, DraftArg::Ngram));
         assert_eq!(arg("./ngram"), DraftArg::Model("./ngram".into()));
         assert_eq!((depth("auto"), depth("5")), (Ok(DraftDepth::Auto), Ok(DraftDepth::Fixed(5))));
+        assert!("".parse::<DraftArg>().is_err());
+        assert_eq!((shape("tree"), shape("Tree").is_err()), (Ok(DraftShape::Tree), true));
         for bad in ["0", "33", "-1", "five", ""] {
             assert!(depth(bad).unwrap_err().contains("1 to 32"));
         }

@@ -20,6 +20,8 @@ fn guesses_do_not_change_what_is_answered() {
         let plain = run(&[drawn, &["--draft", "none"]].concat()).success();
         for drafts in [
             &["--draft", "ngram", "--draft-depth", "4"][..],
+            &["--draft", "ngram", "--draft-depth", "4", "--draft-shape", "chain"],
+            &["--draft", "ngram", "--draft-depth", "4", "--draft-shape", "tree"],
             &["--draft", "ngram"],
             // It is its own draft model, and so right each time.
             &["--draft", &model, "--draft-depth", "3"],
@@ -46,10 +48,14 @@ fn drafters_that_do_not_fit_are_refused() {
     let run = |more: &[&str]| place.run(&[&["run", &model, "x", "--raw", "-n", "2"], more].concat());
     run(&["--draft", fixture]).failure(&["--draft", "another vocabulary: token 0 is"]);
     run(&["--draft", "nowhere.gguf"]).failure(&["nowhere.gguf"]);
+    run(&["--draft", &model, "--draft-shape", "tree"]).failure(&["--draft-shape tree", "chains only"]);
+    run(&["--draft", ""]).failure(&["ngram, none or a model"]);
     run(&["--draft", "ngram", "--draft-depth", "0"]).failure(&["auto or a number from 1 to 32"]);
     let bench = |more: &[&str]| place.run(&[&["bench", &model], more].concat());
     bench(&["--draft", "ngram"]).failure(&["--text FILE"]);
     bench(&["--text", "x"]).failure(&["--draft"]);
+    bench(&["--draft", "ngram", "--text", "x", "-p", "8"]).failure(&["--text", "--prompt"]);
+    bench(&["--draft", "ngram", "--text", "x", "-d", "8"]).failure(&["--text", "--depth"]);
 }
 
 #[test]

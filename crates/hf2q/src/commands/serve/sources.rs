@@ -11,7 +11,7 @@ use hf2q_plan::{Backend, Plan};
 use hf2q_server::{Loaded, Source};
 use hf2q_text::{ChatTemplate, Tokenizer};
 
-use crate::args::{DraftArgs, EngineArgs, ServeArgs};
+use crate::args::{DraftArg, DraftArgs, EngineArgs, ServeArgs};
 use crate::drafts::{Prepared, Target, prepare};
 use crate::{load, memory, session, terminal};
 
@@ -48,6 +48,10 @@ pub(crate) fn find(args: &ServeArgs) -> Result<Vec<Box<dyn Source>>> {
         busy: args.load.busy_chunk,
         kv_memory: args.load.kv_memory,
     });
+    // Of several models none is loaded yet, so that nobody would hear of it.
+    if let DraftArg::Model(path) = &args.drafts.draft {
+        load::any(path).context("--draft")?;
+    }
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     for given in &args.models {
         for (id, path) in named(given)? {
@@ -145,8 +149,10 @@ impl Local {
         let engine = session::open(&model, plan, (&*backend, sizes))?;
         let busy_rows = how.busy.unwrap_or(BUSY_ROWS.max(2 * how.parallel)).clamp(1, sizes.rows);
         let kv = terminal::bytes(needs.caches() as u64);
+        let drafts =
+            drafting.as_ref().map_or(String::new(), |d| format!(" · drafts by {}", d.drafter.name()));
         let description = format!(
-            "{}, {} · context {} · {} at once, {kv} of keys and values · on {}",
+            "{}, {} · context {} · {} at once, {kv} of keys and values{drafts} · on {}",
             name(&gguf),
             terminal::bytes(gguf.file_bytes()),
             sizes.context,
