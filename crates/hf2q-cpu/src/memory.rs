@@ -72,11 +72,17 @@ impl Memory {
     }
 }
 
-/// Asks for huge pages: rows of a cache lie far apart, and each small page would have to be looked up.
+/// What lies before in an allocation stays in small pages: a short context takes no more memory than it fills.
+#[cfg(target_os = "linux")]
+const HUGE_FROM: usize = 2 << 20;
+
+/// Asks for huge pages: blocks of a long context lie far apart, and each small page would have to be looked up.
 #[cfg(target_os = "linux")]
 fn ask_for_huge_pages(map: &MmapMut) {
-    // A system without them goes on with small ones.
-    let _ = map.advise(memmap2::Advice::HugePage);
+    if let Some(len) = map.len().checked_sub(HUGE_FROM).filter(|&len| len > 0) {
+        // A system without them goes on with small ones.
+        let _ = map.advise_range(memmap2::Advice::HugePage, HUGE_FROM, len);
+    }
 }
 
 #[cfg(not(target_os = "linux"))]
