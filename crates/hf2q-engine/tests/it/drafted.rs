@@ -391,7 +391,7 @@ fn a_drafter_that_fails_is_reported_once_and_the_job_goes_on() {
         ("error", "empty"),
         ("seen", "empty"),
         ("panic", "a broken drafter"),
-        ("too few", "broken has answered"),
+        ("too few", "broken) cannot go on: a defect"),
         ("no tree", "broken) cannot go on: a defect"),
     ] {
         let messages = Arc::new(Mutex::new(Vec::new()));
