@@ -60,7 +60,7 @@ fn number(accepted: RangeInclusive<u64>) -> RangedU64ValueParser<usize> {
 
 /// Turns a HuggingFace checkpoint into a quantized GGUF file and runs it.
 #[derive(Debug, Parser)]
-#[command(name = "hf2q", version, arg_required_else_help = true)]
+#[command(name = "hf2q", version, arg_required_else_help = true, max_term_width = 80)]
 pub(crate) struct Cli {
     /// Take repositories of HuggingFace from the cache only (also HF_HUB_OFFLINE=1)
     #[arg(long, global = true)]

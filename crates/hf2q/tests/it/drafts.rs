@@ -80,3 +80,13 @@ fn what_guesses_are_good_for_is_measured() {
     assert!(json["saved_seconds"].is_f64());
     assert!(json["tokens_per_step"].as_f64().unwrap() > 2.0 && json["ratios"].as_array().unwrap().len() == 2);
 }
+
+#[test]
+fn help_fits_a_terminal() {
+    let place = Place::new();
+    for command in ["run", "chat", "serve", "bench", "fit", "convert"] {
+        let text = place.run(&[command, "--help"]).success();
+        let long = text.lines().find(|line| line.chars().count() > 80);
+        assert!(text.contains("Usage: ") && long.is_none(), "{command}: {long:?}");
+    }
+}
