@@ -265,18 +265,24 @@ impl Control {
             // A depth that is fixed may leave no steps to compare with.
             return true;
         }
-        let (mut line, mut tokens, mut above) = (1.0, 0.0, FIRST);
-        for level in 0..depth.min(MOST_DEPTH) {
-            above = job.levels.at(level, self.levels.at(level, above));
-            line *= f64::from(above);
-            tokens += line;
-        }
+        let tokens = self.expected(job).take(depth).last().unwrap_or(0.0);
         let second = f64::from((self.second.0 + PRIOR * SECOND) / (self.second.1 + PRIOR));
         let first = f64::from(job.levels.at(0, self.levels.at(0, FIRST)));
         let gain = |tokens: f64, nodes: usize| {
             (1.0 + tokens * jobs as f64 / rows as f64) / self.costs.factor(rows, nodes * jobs)
         };
         gain(tokens + (1.0 - first) * second, 2 * depth) > gain(tokens, depth)
+    }
+
+    /// Tokens that chains of one level, of two and so on are expected to give.
+    fn expected(&self, job: &JobControl) -> impl Iterator<Item = f64> {
+        (0..MOST_DEPTH).scan((1.0, 0.0, FIRST), |(line, tokens, above), level| {
+            // Of a level that was never tried the one above it says most.
+            *above = job.levels.at(level, self.levels.at(level, *above));
+            *line *= f64::from(*above);
+            *tokens += *line;
+            Some(*tokens)
+        })
     }
 
     fn best(&self, job: &mut JobControl, (rows, jobs): (usize, usize)) -> usize {
@@ -289,14 +295,8 @@ impl Control {
         };
         // What a row costs here is learned from one.
         let deepest = if self.costs.has_drafts(rows) { MOST_DEPTH } else { 1 };
-        let (mut line, mut tokens, mut above) = (1.0, 0.0, FIRST);
         let (mut best, mut most) = (0, MARGIN);
-        for level in 0..deepest {
-            // Of a level that was never tried the one above it says most.
-            above = job.levels.at(level, self.levels.at(level, above));
-            line *= f64::from(above);
-            tokens += line;
-            let depth = level + 1;
+        for (depth, tokens) in (1..=deepest).zip(self.expected(job)) {
             let gain = (1.0 + tokens * jobs as f64 / rows as f64) / time(depth);
             if gain > most {
                 (best, most) = (depth, gain);
@@ -362,12 +362,13 @@ mod tests {
 
     impl World {
         fn new(row: f64) -> Self {
-            Self {
-                control: Control::new(DraftDepth::Auto, DraftShape::Auto, false),
-                job: JobControl::new(),
-                row,
-                level: 0.0,
-            }
+            Self::shaped(row, DraftShape::Chain)
+        }
+
+        /// A drafter that knows alternatives, all of them wrong.
+        fn shaped(row: f64, shape: DraftShape) -> Self {
+            let control = Control::new(DraftDepth::Auto, shape, true);
+            Self { control, job: JobControl::new(), row, level: 0.0 }
         }
 
         /// `steps` steps: tokens, seconds, and the depth of the last draft.
@@ -375,15 +376,19 @@ mod tests {
             let (mut tokens, mut seconds, mut last) = (0.0, 0.0, 0);
             for step in 0..steps {
                 let depth = self.control.depth(&mut self.job, (1, 1));
+                let nodes = self.control.nodes(&self.job, depth, (1, 1));
                 let accepted = right(step).min(depth);
-                let time = 1.0 + self.row * depth as f64;
+                let time = 1.0 + self.row * nodes as f64;
                 let drafting = self.level * depth as f64;
                 if self.job.warm {
                     self.control.drafted(depth, Duration::from_secs_f64(drafting));
                 }
                 self.job.warm = depth > 0;
-                self.control.timed(1, depth, Duration::from_secs_f64(time));
+                self.control.timed(1, nodes, Duration::from_secs_f64(time));
                 self.control.learn(&mut self.job, depth, accepted);
+                if nodes > depth && accepted == 0 {
+                    self.control.learn_second(false);
+                }
                 tokens += 1.0 + accepted as f64;
                 seconds += time + drafting;
                 last = depth;
@@ -406,9 +411,24 @@ mod tests {
 
     #[test]
     fn drafts_that_are_never_right_cost_little() {
-        for row in [0.05, 0.3, 1.0] {
-            let (tokens, seconds, _) = World::new(row).run(1000, |_| 0);
-            assert!(tokens / seconds > 0.97, "{row}: {tokens} in {seconds}");
+        for shape in [DraftShape::Chain, DraftShape::Auto, DraftShape::Tree] {
+            for row in [0.05, 0.3, 1.0] {
+                for steps in [200, 1000] {
+                    let (tokens, seconds, _) = World::shaped(row, shape).run(steps, |_| 0);
+                    assert!(tokens / seconds > 0.97, "{shape:?}, {row}: {tokens} in {seconds}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn drafts_that_are_seldom_right_cost_little() {
+        for shape in [DraftShape::Chain, DraftShape::Auto, DraftShape::Tree] {
+            for (row, every) in [(0.3, 5), (0.5, 3), (1.0, 2)] {
+                let right = |step| usize::from(step % every == 0);
+                let (tokens, seconds, _) = World::shaped(row, shape).run(1000, right);
+                assert!(tokens / seconds > 0.97, "{shape:?}, {row}: {tokens} in {seconds}");
+            }
         }
     }
 

@@ -108,12 +108,14 @@ impl Pairs {
         }
         terminal::print_table(&table, 1)?;
         terminal::print_line(&format!(
-            "\n{ratio:.2} times as fast (median of {} pairs, an answer of {} tokens); {} of {} guesses right,\nin percent by depth: {}; {saved:.2} s of each answer saved",
+            "\n{ratio:.2} times as fast (median of {} pairs, an answer of {} tokens); {} of {} guesses right,\nin percent by depth: {}; {:.2} s of each answer {}",
             args.repetitions,
             self.tokens,
             stats.accepted,
             stats.drafted,
-            by_depth(&stats.levels)
+            by_depth(&stats.levels),
+            saved.abs(),
+            if saved < 0.0 { "lost" } else { "saved" }
         ))
     }
 }
