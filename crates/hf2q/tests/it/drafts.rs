@@ -70,7 +70,7 @@ fn what_guesses_are_good_for_is_measured() {
         "with model tiny-moe",
         " times as fast (median of 2 pairs",
         "by depth: 100",
-        " s of each answer saved",
+        " s of each answer ",
     ] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
