@@ -148,13 +148,13 @@ pub struct Usage {
 /// What drafts did for one answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DraftUse {
-    /// Steps that drew tokens for it; without drafts each draws one.
+    /// Steps that gave it tokens; without drafts each gives one. That in which a stop token alone is drawn is none.
     pub steps: usize,
     /// By level, the first one first: drafts that had it, and those of them whose token there was drawn.
     pub levels: Vec<(u64, u64)>,
     /// Seconds that drafts saved, below 0 where they cost more: each step with a draft against as many steps without one as it
-    /// gave tokens, less all that the drafter took. Only steps count that had nothing but answers and for whose rows the time
-    /// without drafts is measured. `None`: there was no such step with a draft.
+    /// gave tokens, less all that the drafter took. Steps count with what such steps take at present, by the middle of the latest, and
+    /// only those that had nothing but answers and for whose rows the time without drafts is measured. `None`: there was no such step with a draft.
     pub saved: Option<f64>,
 }
 

@@ -140,7 +140,7 @@ const NUMBERS: &[Number] = &[
         s.cached_tokens as f64
     }),
     ("hf2q_answer_tokens_total", "counter", "Tokens drawn.", |s| s.answer_tokens as f64),
-    ("hf2q_answer_steps_total", "counter", "Steps that drew tokens, those of each answer counted.", |s| {
+    ("hf2q_answer_steps_total", "counter", "Steps that gave tokens, those of each answer counted.", |s| {
         s.answer_steps as f64
     }),
     ("hf2q_drafts_total", "counter", "Drafts computed.", |s| s.drafts.drafts as f64),

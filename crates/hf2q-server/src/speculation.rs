@@ -9,7 +9,7 @@ const LEVELS: usize = 32;
 /// Of all answers of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Speculation {
-    /// Steps that drew tokens.
+    /// Steps that gave tokens.
     steps: usize,
     /// By level: drafts that had it, and those whose token there was drawn.
     levels: [(u64, u64); LEVELS],

@@ -57,15 +57,14 @@ pub(crate) fn prepare(target: &Target<'_>, args: &DraftArgs, fit: Fit<'_>) -> Re
         DraftArg::Ngram => (Box::new(Ngram::new()), 0),
         DraftArg::Model(path) => file(path, target, &backend).context("--draft")?,
     };
-    if args.draft_shape == DraftShape::Tree && !drafter.branches() {
+    if args.shape() == DraftShape::Tree && !drafter.branches() {
         bail!("--draft-shape tree: the drafter {} guesses chains only; take chain or auto", drafter.name());
     }
     let warn = |error: &hf2q_engine::EngineError| {
         terminal::note(&format!("note: some answers get no drafts any more: {error}"));
     };
     let (taps, all_rows) = (drafter.taps().to_vec(), drafter.needs_all_rows());
-    let drafting =
-        Some(Drafting { drafter, depth: args.draft_depth, shape: args.draft_shape, warn: Box::new(warn) });
+    let drafting = Some(Drafting { drafter, depth: args.depth(), shape: args.shape(), warn: Box::new(warn) });
     let mut recording = target.model.record(&RecordOptions { all_rows, ..options })?;
     recording.keep(&taps).context("--draft")?;
     let plan = Arc::new(Plan::compile(recording, Passes::ALL));

@@ -117,19 +117,27 @@ pub(crate) fn open(
 impl Session {
     /// Loads everything. Nothing of the weights is copied.
     pub(crate) fn open(gguf: &Gguf, args: &EngineArgs, drafts: &DraftArgs) -> Result<Self> {
+        Self::of_model(gguf, &load::model(gguf)?, (args, drafts))
+    }
+
+    /// The same, where the model of the file is there already.
+    pub(crate) fn of_model(
+        gguf: &Gguf,
+        model: &Model,
+        (args, drafts): (&EngineArgs, &DraftArgs),
+    ) -> Result<Self> {
         let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
         let template = ChatTemplate::from_metadata(gguf.metadata(), &tokenizer)?;
-        let model = load::model(gguf)?;
         let windows = WindowPolicy::Drop { ends: ENDS };
-        let base = args.sizes(&model, 1)?;
+        let base = args.sizes(model, 1)?;
         // A step holds a whole draft, however small the chunks of prompts are to be.
         let rows = base.rows.max(1 + drafts.rows()).min(base.context);
         let logit_rows = (1 + drafts.rows()).min(rows);
         let cache = CacheOptions { windows, ..CacheOptions::default() };
         let sizes = EngineOptions { rows, logit_rows, cache, ..base };
-        let target = Target { model: &model, tokenizer: &tokenizer, engine: args, sizes };
+        let target = Target { model, tokenizer: &tokenizer, engine: args, sizes };
         let prepared = prepare(&target, drafts, &|_, _, sizes| Ok(sizes))?;
-        let engine = open(&model, prepared.plan, (&*prepared.backend, sizes))?;
+        let engine = open(model, prepared.plan, (&*prepared.backend, sizes))?;
         let mut scheduler = Scheduler::new(engine, SchedulerOptions { queue: 1, busy_rows: sizes.rows })?;
         if let Some(drafting) = prepared.drafting {
             scheduler = scheduler.with_drafts(drafting);
@@ -173,6 +181,26 @@ impl Session {
         Ok(template.encode_chat(&self.tokenizer, &request)?)
     }
 
+    /// Begins an answer, whose events come as [steps](Self::step) are computed.
+    pub(crate) fn begin(
+        &mut self,
+        prompt: &[u32],
+        sampler: &Sampler,
+        max_tokens: Option<usize>,
+    ) -> Result<(JobId, mpsc::Receiver<Event>)> {
+        let stop = self.tokenizer.stop_ids().to_vec();
+        let answer = hf2q_engine::Answer { stop, max_tokens, ..hf2q_engine::Answer::new(sampler.clone()) };
+        let job = Job { prompt: prompt.to_vec(), task: Task::Answer(Box::new(answer)), deadline: None };
+        let (sender, events) = mpsc::channel();
+        let id = self.scheduler.submit(job, Box::new(move |event| sender.send(event).is_ok()))?;
+        Ok((id, events))
+    }
+
+    /// Computes a step of what was begun.
+    pub(crate) fn step(&mut self) {
+        self.scheduler.step();
+    }
+
     /// Answers `prompt`, the tokens of the whole conversation. What the cache holds of it already is not computed again.
     /// Text is given to `show` as soon as it is certain. Ctrl-C ends the answer.
     pub(crate) fn answer(
@@ -182,14 +210,7 @@ impl Session {
         args: &SamplingArgs,
         mut show: impl FnMut(&str) -> Result<()>,
     ) -> Result<Answer> {
-        let answer = hf2q_engine::Answer {
-            stop: self.tokenizer.stop_ids().to_vec(),
-            max_tokens: args.max_tokens,
-            ..hf2q_engine::Answer::new(sampler.clone())
-        };
-        let job = Job { prompt: prompt.to_vec(), task: Task::Answer(Box::new(answer)), deadline: None };
-        let (sender, events) = mpsc::channel();
-        let id = self.scheduler.submit(job, Box::new(move |event| sender.send(event).is_ok()))?;
+        let (id, events) = self.begin(prompt, sampler, args.max_tokens)?;
         let mut output = Output::new(&self.tokenizer, &args.stop);
         let ended = follow(&mut self.scheduler, (id, &events), &mut output, &mut show);
         // Whatever has gone wrong, the next answer begins with nothing under way.

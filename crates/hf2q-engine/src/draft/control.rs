@@ -46,8 +46,8 @@ const KEPT: f32 = 0.85;
 const PRIOR: f32 = 2.0;
 /// How likely the first level of the first draft is thought to be right.
 const FIRST: f32 = 0.6;
-/// What an average keeps with each value.
-const SMOOTH: f64 = 0.9;
+/// So many of the latest times of a kind of step are looked at.
+const RECENT: usize = 9;
 /// Steps without drafts after one that did not pay, at first and at most.
 const PAUSE: (u32, u32) = (8, 256);
 /// Which part of the time drafts after pauses may take: pauses are as long as that asks for.
@@ -116,23 +116,36 @@ impl JobControl {
     }
 }
 
-/// A running mean that is forgotten where nothing was added for long.
+/// The middle one of the latest values: a few that the machine's other work has made large say nothing. It is forgotten where
+/// nothing was added for long.
 #[derive(Clone, Copy, Debug, Default)]
-struct Mean {
-    value: Option<f64>,
+struct Middle {
+    values: [f64; RECENT],
+    /// How many values were added.
+    count: usize,
     /// When something was added last.
     at: u64,
 }
 
-impl Mean {
+impl Middle {
     fn record(&mut self, value: f64, now: u64) {
-        let known = self.known(now);
-        self.value = Some(known.map_or(value, |mean| mean * SMOOTH + value * (1.0 - SMOOTH)));
+        if self.known(now).is_none() {
+            self.count = 0;
+        }
+        self.values[self.count % RECENT] = value;
+        self.count += 1;
         self.at = now;
     }
 
     fn known(&self, now: u64) -> Option<f64> {
-        self.value.filter(|_| now - self.at < OLD)
+        let mut values = self.values;
+        let values = &mut values[..self.count.min(RECENT)];
+        if values.is_empty() || now - self.at >= OLD {
+            return None;
+        }
+        values.sort_unstable_by(f64::total_cmp);
+        let (low, high) = ((values.len() - 1) / 2, values.len() / 2);
+        Some(f64::midpoint(values[low], values[high]))
     }
 }
 
@@ -142,9 +155,9 @@ struct Costs {
     /// Steps that were timed.
     now: u64,
     /// By rows, those of steps without drafts.
-    plain: Vec<Mean>,
+    plain: Vec<Middle>,
     /// By [`bucket`] of the rows that are no drafts and by the number of drafted rows less one: how many times as long as without them.
-    drafted: Vec<Vec<Mean>>,
+    drafted: Vec<Vec<Middle>>,
 }
 
 impl Costs {
@@ -217,14 +230,14 @@ pub(crate) struct Control {
     second: (f32, f32),
     costs: Costs,
     /// Seconds in which the drafter makes one level for one job.
-    level_seconds: Mean,
+    level_seconds: Middle,
 }
 
 impl Control {
     /// `branches`: the drafter knows alternatives.
     pub(crate) fn new(depth: DraftDepth, shape: DraftShape, branches: bool) -> Self {
         let shape = if branches { shape } else { DraftShape::Chain };
-        let (levels, costs, level_seconds) = (Levels::new(), Costs::default(), Mean::default());
+        let (levels, costs, level_seconds) = (Levels::new(), Costs::default(), Middle::default());
         Self { depth, shape, levels, second: (0.0, 0.0), costs, level_seconds }
     }
 
@@ -323,9 +336,10 @@ impl Control {
         }
     }
 
-    /// Seconds of a step without drafts, where that is measured.
-    pub(crate) fn plain(&self, rows: usize) -> Option<f64> {
-        self.costs.plain(rows)
+    /// Seconds of a step without drafts, where that is measured, and of one with `drafted` drafted rows beside the others.
+    pub(crate) fn seconds(&self, rows: usize, drafted: usize) -> Option<(f64, f64)> {
+        let plain = self.costs.plain(rows)?;
+        Some((plain, plain * if drafted == 0 { 1.0 } else { self.costs.factor(rows, drafted) }))
     }
 
     /// A first guess was wrong that had alternatives; `right`: one of them was drawn.
@@ -460,6 +474,21 @@ mod tests {
         assert_eq!((costs.plain(7), costs.plain(8), costs.plain(9)), (None, Some(4.5), None));
         costs.record(12, 0, 6.5);
         assert_eq!((costs.plain(10), costs.plain(12), costs.plain(13)), (Some(5.5), Some(6.5), None));
+    }
+
+    #[test]
+    fn a_machine_that_does_other_work_does_not_change_what_steps_are_thought_to_take() {
+        let mut control = Control::new(DraftDepth::Auto, DraftShape::Chain, false);
+        for step in 0..200_usize {
+            // Each third step takes ten times as long, whatever it has.
+            let held_up = if step % 3 == 1 { 10.0 } else { 1.0 };
+            let drafted = step / 2 % 2;
+            let seconds = held_up * (2.0 + 0.5 * drafted as f64);
+            control.timed(1, drafted, Duration::from_secs_f64(seconds));
+        }
+        let (plain, with) = control.seconds(1, 1).unwrap();
+        assert!((plain - 2.0).abs() < 1e-6 && (with - 2.5).abs() < 1e-6, "{plain} {with}");
+        assert_eq!(control.seconds(2, 1), None);
     }
 
     #[test]

@@ -160,9 +160,9 @@ impl Active {
         }
     }
 
-    /// Steps that drew tokens.
-    pub(super) fn answer_steps(&self) -> usize {
-        self.drafts.steps
+    /// A step has given tokens to the sink.
+    pub(super) fn count_step(&mut self) {
+        self.drafts.steps += 1;
     }
 
     /// Which logits a step with the rows up to `to` needs.
@@ -216,7 +216,6 @@ impl Active {
         if to < self.history.len() {
             return Ok(None);
         }
-        self.drafts.steps += usize::from(self.draws());
         let last = computed.logits.len().saturating_sub(computed.vocabulary);
         self.draw(&computed.logits[last..])
     }

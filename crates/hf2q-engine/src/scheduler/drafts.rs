@@ -143,16 +143,12 @@ impl Drafts {
     fn timed(&mut self, (rows, drafted): (usize, usize), clock: &Clock) -> Cost {
         let looked = std::mem::take(&mut self.looked);
         let step = clock.began.elapsed().saturating_sub(looked);
-        let plain = self.control.plain(rows);
         if clock.answers {
             self.control.timed(rows, drafted, step);
         }
-        let drafter = (clock.drafting + looked).as_secs_f64();
-        Cost {
-            plain: plain.filter(|_| drafted > 0 && clock.answers),
-            all: step.as_secs_f64() + drafter,
-            drafter,
-        }
+        // By what such steps take, not by what this one took: it may have waited for other work of the machine.
+        let steps = self.control.seconds(rows, drafted).filter(|_| drafted > 0 && clock.answers);
+        Cost { steps, drafter: (clock.drafting + looked).as_secs_f64() }
     }
 }
 
@@ -168,10 +164,8 @@ pub(super) struct Clock {
 
 /// Seconds.
 struct Cost {
-    /// Of the step without drafts, where it has some and that is measured.
-    plain: Option<f64>,
-    /// Of the step and the drafter.
-    all: f64,
+    /// Of such a step without drafts and with them, where it has some and that is measured.
+    steps: Option<(f64, f64)>,
     drafter: f64,
 }
 
@@ -339,7 +333,8 @@ impl Scheduler {
         let rows: usize = shares.iter().map(|s| s.rows).sum();
         let cost = drafts.timed((rows, trees.iter().map(DraftTree::len).sum()), clock);
         for (share, walk) in shares.iter().zip(walks) {
-            let saved = cost.plain.map(|plain| (1 + walk.path.len()) as f64 * plain - cost.all);
+            let saved =
+                cost.steps.map(|(plain, with)| (1 + walk.path.len()) as f64 * plain - with - cost.drafter);
             // Without a plain time a step with drafts cannot be compared.
             let overhead = if trees.iter().all(DraftTree::is_empty) { cost.drafter } else { 0.0 };
             self.running[share.at].job.count_saved(saved, overhead);

@@ -225,10 +225,14 @@ impl Scheduler {
         let mut walks = Vec::new();
         for ((share, wanted), tree) in shares.iter().zip(wanted).zip(trees) {
             let r = &mut self.running[share.at];
-            let (tokens, steps) = (r.job.answer_tokens(), r.job.answer_steps());
+            let before = r.job.answer_tokens();
             walks.push(walk(r, (share.rows, wanted), tree, &mut results));
-            self.counts.answer_tokens += (r.job.answer_tokens() - tokens) as u64;
-            self.counts.answer_steps += (r.job.answer_steps() - steps) as u64;
+            let tokens = r.job.answer_tokens() - before;
+            if tokens > 0 {
+                r.job.count_step();
+                self.counts.answer_steps += 1;
+            }
+            self.counts.answer_tokens += tokens as u64;
         }
         let features = self.features();
         self.keep(shares, trees, &mut walks, features);

@@ -36,7 +36,7 @@ pub struct SchedulerStats {
     pub cached_tokens: u64,
     /// Tokens that were given to sinks.
     pub answer_tokens: u64,
-    /// Steps that drew tokens for a job, those of each job counted: it has [`SchedulerStats::answer_tokens`] by this many a step.
+    /// Steps that gave a job tokens, those of each job counted: it has [`SchedulerStats::answer_tokens`] by this many a step.
     pub answer_steps: u64,
     /// Rows of steps.
     pub step_rows: Histogram,

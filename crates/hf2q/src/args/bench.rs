@@ -36,7 +36,20 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["synthetic", "sequences", "skip", "against", "prompt", "depth"])]
     pub(crate) text: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) draws: DrawArgs,
+    #[command(flatten)]
     pub(crate) engine: EngineArgs,
     #[command(flatten)]
     pub(crate) drafts: DraftArgs,
+}
+
+/// How the answer to --text is drawn.
+#[derive(Debug, Args)]
+pub(crate) struct DrawArgs {
+    /// With --text: 0 takes the most likely token [default: 0]; the higher, the less can be guessed
+    #[arg(long, visible_alias = "temp", allow_negative_numbers = true, requires = "text")]
+    pub(crate) temperature: Option<f32>,
+    /// With --text: seed of the first answer's draws; each further answer takes the next [default: 0]
+    #[arg(long, requires = "text")]
+    pub(crate) seed: Option<u64>,
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use anyhow::{Result, bail};
 use clap::Args;
 use hf2q_engine::{DraftDepth, DraftShape};
 
@@ -18,12 +19,12 @@ pub(crate) struct DraftArgs {
     /// vocabulary, or a head made for this model
     #[arg(long, value_name = "ngram|none|MODEL", default_value = DEFAULT)]
     pub(crate) draft: DraftArg,
-    /// Tokens that are guessed at once, 1 to 32
-    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = depth)]
-    pub(crate) draft_depth: DraftDepth,
-    /// Whether several tokens are guessed for the same place. `ngram` knows such trees
-    #[arg(long, value_name = "chain|tree|auto", default_value = "auto", value_parser = shape)]
-    pub(crate) draft_shape: DraftShape,
+    /// Tokens that are guessed at once, 1 to 32 [default: auto]
+    #[arg(long, value_name = "N|auto", value_parser = depth, allow_negative_numbers = true)]
+    pub(crate) draft_depth: Option<DraftDepth>,
+    /// Whether several tokens are guessed for the same place. `ngram` knows such trees [default: auto]
+    #[arg(long, value_name = "chain|tree|auto", value_parser = shape)]
+    pub(crate) draft_shape: Option<DraftShape>,
 }
 
 /// Where nobody says.
@@ -40,11 +41,14 @@ pub(crate) enum DraftArg {
 impl FromStr for DraftArg {
     type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
+    fn from_str(text: &str) -> Result<Self, &'static str> {
         Ok(match text {
             "none" => Self::None,
             "ngram" => Self::Ngram,
             "" => return Err("expected ngram, none or a model file"),
+            name if ["ngram", "none"].iter().any(|known| name.eq_ignore_ascii_case(known)) => {
+                return Err("expected ngram, none or a model file; a file of this name is ./NAME");
+            }
             path => Self::Model(path.into()),
         })
     }
@@ -70,12 +74,32 @@ fn shape(text: &str) -> Result<DraftShape, &'static str> {
 impl DraftArgs {
     /// No drafts.
     pub(crate) fn none() -> Self {
-        Self { draft: DraftArg::None, draft_depth: DraftDepth::Auto, draft_shape: DraftShape::Auto }
+        Self { draft: DraftArg::None, draft_depth: None, draft_shape: None }
+    }
+
+    /// Refuses what says how to guess where nothing guesses.
+    pub(crate) fn check(&self) -> Result<()> {
+        let flags =
+            [("--draft-depth", self.draft_depth.is_some()), ("--draft-shape", self.draft_shape.is_some())];
+        match flags.iter().find(|(_, given)| *given && self.draft == DraftArg::None) {
+            Some((flag, _)) => bail!("{flag} is for --draft: say what guesses"),
+            None => Ok(()),
+        }
+    }
+
+    /// How far to guess.
+    pub(crate) fn depth(&self) -> DraftDepth {
+        self.draft_depth.unwrap_or_default()
+    }
+
+    /// What guesses look like.
+    pub(crate) fn shape(&self) -> DraftShape {
+        self.draft_shape.unwrap_or_default()
     }
 
     /// Rows whose logits a step must have room for beside those of a job's last token.
     pub(crate) fn rows(&self) -> usize {
-        match (&self.draft, self.draft_depth, self.draft_shape) {
+        match (&self.draft, self.depth(), self.shape()) {
             (DraftArg::None, ..) => 0,
             (_, DraftDepth::Auto, DraftShape::Tree) => 2 * DraftDepth::MOST,
             (_, DraftDepth::Auto, _) => DraftDepth::MOST,
@@ -95,7 +119,12 @@ mod tests {
         assert_eq!((arg("none"), arg("ngram")), (DraftArg::None, DraftArg::Ngram));
         assert_eq!(arg("./ngram"), DraftArg::Model("./ngram".into()));
         assert_eq!((depth("auto"), depth("5")), (Ok(DraftDepth::Auto), Ok(DraftDepth::Fixed(5))));
-        assert!("".parse::<DraftArg>().is_err());
+        for wrong in ["", "NGRAM", "Ngram", "None"] {
+            assert!(
+                wrong.parse::<DraftArg>().unwrap_err().contains("ngram, none or a model file"),
+                "{wrong}"
+            );
+        }
         assert_eq!((shape("tree"), shape("Tree").is_err()), (Ok(DraftShape::Tree), true));
         for bad in ["0", "33", "-1", "five", ""] {
             assert!(depth(bad).unwrap_err().contains("1 to 32"));

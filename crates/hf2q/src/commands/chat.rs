@@ -19,6 +19,7 @@ const HELP: &str = "\
 Ctrl-C stops an answer. A line that ends in \\ goes on in the next one; a pasted text is one message.";
 
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
+    args.drafts.check()?;
     let gguf = load::open(&args.model)?;
     let session = Session::open(&gguf, &args.engine, &args.drafts)?;
     if session.template.is_none() {

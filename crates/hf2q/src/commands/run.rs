@@ -10,6 +10,7 @@ use crate::session::{Answer, Session, Timing};
 use crate::{interrupt, load, terminal};
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
+    args.drafts.check()?;
     let gguf = load::open(&args.model)?;
     let engine = EngineArgs { silent: args.quiet, ..args.engine.clone() };
     let mut session = Session::open(&gguf, &engine, &args.drafts)?;

@@ -72,6 +72,29 @@ pub(super) fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// How likely an [`interval`] does not hold the median.
+const DOUBT: f64 = 0.05;
+
+/// Two of the values between which the median of all that could be measured lies, with a certainty of 95 %: of so many values as
+/// many lie below it as a coin shows heads, however they are distributed. `None` of fewer than six.
+pub(super) fn interval(values: &[f64]) -> Option<(f64, f64)> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    // The logarithm of the probability of `heads` heads, and that of at most as many.
+    let (mut ln, mut at_most) = (n as f64 * -std::f64::consts::LN_2, 0.0);
+    let mut outside = 0;
+    for heads in 0..n / 2 {
+        at_most += ln.exp();
+        if 2.0 * at_most > DOUBT {
+            break;
+        }
+        outside = heads + 1;
+        ln += ((n - heads) as f64 / outside as f64).ln();
+    }
+    outside.checked_sub(1).map(|first| (sorted[first], sorted[n - outside]))
+}
+
 /// The steps in which a prompt of one sequence is computed.
 pub(super) fn prompt_steps(count: usize, depth: usize, rows: usize) -> Vec<StepSize> {
     let step = |first: usize| {
@@ -170,6 +193,18 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn the_median_lies_in_its_interval() {
+        let upto = |n: i32| (1..=n).map(f64::from).rev().collect::<Vec<f64>>();
+        assert_eq!(interval(&upto(5)), None);
+        // From tables of the sign test.
+        for (n, outside) in [(6, 1), (8, 1), (9, 2), (20, 6), (50, 18), (100, 40)] {
+            assert_eq!(interval(&upto(n)), Some((f64::from(outside), f64::from(n + 1 - outside))), "{n}");
+        }
+        let (low, high) = interval(&upto(5000)).unwrap();
+        assert!((2430.0..2440.0).contains(&low) && (2561.0..2571.0).contains(&high), "{low} {high}");
     }
 
     #[test]

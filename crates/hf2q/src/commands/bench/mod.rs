@@ -21,6 +21,7 @@ use crate::args::{BenchArgs, DraftArg};
 use crate::{config, interrupt, load, memory, session};
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    args.drafts.check()?;
     match (&args.drafts.draft, &args.text, &args.timed.model) {
         (DraftArg::None, None, _) => {}
         (DraftArg::None, Some(_), _) => bail!("--text is for --draft: say what guesses"),

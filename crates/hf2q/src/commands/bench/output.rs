@@ -195,7 +195,7 @@ fn rate(value: f64) -> String {
 }
 
 /// The least and the largest value.
-fn ends(values: &[f64]) -> (f64, f64) {
+pub(super) fn ends(values: &[f64]) -> (f64, f64) {
     values.iter().fold((f64::INFINITY, 0.0), |(least, most), &v| (least.min(v), most.max(v)))
 }
 

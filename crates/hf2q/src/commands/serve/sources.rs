@@ -40,6 +40,7 @@ struct How {
 
 /// All models that the arguments name.
 pub(crate) fn find(args: &ServeArgs) -> Result<Vec<Box<dyn Source>>> {
+    args.drafts.check()?;
     let how = Arc::new(How {
         engine: args.engine.clone(),
         drafts: args.drafts.clone(),
