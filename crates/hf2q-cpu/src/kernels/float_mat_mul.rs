@@ -23,8 +23,14 @@ const ROWS: usize = 66;
 /// Fewest rows for which narrow weights are converted once rather than for each few rows.
 const WIDENED: usize = 12;
 
-/// Longest rows of weights that are converted: four of them then take a third of a first-level cache.
+/// Longest rows of weights that are converted: eight of them then take two thirds of a first-level cache.
 const WIDEST: usize = 1024;
+
+/// Up to this many rows reading weights bounds the time, so a register tile asks for those of the next one.
+const BOUND: usize = 2;
+
+/// Bytes that memory moves at a time.
+const LINE: usize = 64;
 
 /// A stack of matrices of [`is_float`] type.
 pub(crate) struct Matrix {
@@ -183,24 +189,29 @@ fn columns<S: Simd, E: Element>(s: S, m: &mut Multiply<'_>) {
     let bytes = &bytes[m.matrix * n_out * row_bytes..][..n_out * row_bytes];
     let end = (m.column + COLUMNS).min(*n_out);
     let mut c = m.column;
+    while S::WIDE && c + 8 <= end && m.block.rows >= WIDENED {
+        let weights = Weights { bytes: &bytes[c * row_bytes..][..8 * row_bytes], n_in: *n_in };
+        if E::BYTES < size_of::<f32>() && weights.n_in <= WIDEST {
+            let weights = weights.widened::<S, E>(s, m.wide);
+            rows::<S, F32, 4, 2>(s, &m.block, &weights, c);
+        } else {
+            rows::<S, E, 4, 2>(s, &m.block, &weights, c);
+        }
+        c += 8;
+    }
     while S::WIDE && c + 4 <= end {
         let weights = Weights { bytes: &bytes[c * row_bytes..][..4 * row_bytes], n_in: *n_in };
-        if E::BYTES < size_of::<f32>() && m.block.rows >= WIDENED && weights.n_in <= WIDEST {
-            let weights = weights.widened::<S, E>(s, m.wide);
-            rows::<S, F32, 4>(s, &m.block, &weights, c);
-        } else {
-            rows::<S, E, 4>(s, &m.block, &weights, c);
-        }
+        rows::<S, E, 4, 1>(s, &m.block, &weights, c);
         c += 4;
     }
     while !S::WIDE && c + 2 <= end {
         let weights = Weights { bytes: &bytes[c * row_bytes..][..2 * row_bytes], n_in: *n_in };
-        rows::<S, E, 2>(s, &m.block, &weights, c);
+        rows::<S, E, 2, 1>(s, &m.block, &weights, c);
         c += 2;
     }
     while c < end {
         let weights = Weights { bytes: &bytes[c * row_bytes..][..row_bytes], n_in: *n_in };
-        rows::<S, E, 1>(s, &m.block, &weights, c);
+        rows::<S, E, 1, 1>(s, &m.block, &weights, c);
         c += 1;
     }
 }
@@ -236,19 +247,43 @@ impl Weights<'_> {
     }
 }
 
+/// All rows of the block times `TILES · N` weight rows: the rows of a register tile stay in the first-level cache for
+/// all of them.
 #[inline(always)]
-fn rows<S: Simd, E: Element, const N: usize>(s: S, block: &Block<'_>, weights: &Weights<'_>, column: usize) {
+fn rows<S: Simd, E: Element, const N: usize, const TILES: usize>(
+    s: S,
+    block: &Block<'_>,
+    weights: &Weights<'_>,
+    column: usize,
+) {
     let mut row = 0;
     while S::WIDE && row + 6 <= block.rows {
-        tile::<S, E, 6, N>(s, (block, row), weights, column);
+        tiles::<S, E, 6, N, TILES>(s, (block, row), weights, column);
         row += 6;
     }
     while row + 2 <= block.rows {
-        tile::<S, E, 2, N>(s, (block, row), weights, column);
+        tiles::<S, E, 2, N, TILES>(s, (block, row), weights, column);
         row += 2;
     }
     if row < block.rows {
-        tile::<S, E, 1, N>(s, (block, row), weights, column);
+        tiles::<S, E, 1, N, TILES>(s, (block, row), weights, column);
+    }
+}
+
+/// `M` rows of the block times `TILES · N` weight rows.
+#[inline(always)]
+fn tiles<S: Simd, E: Element, const M: usize, const N: usize, const TILES: usize>(
+    s: S,
+    at: (&Block<'_>, usize),
+    weights: &Weights<'_>,
+    column: usize,
+) {
+    let each = N * weights.n_in * E::BYTES;
+    let mut i = 0;
+    while i < TILES {
+        let weights = Weights { bytes: &weights.bytes[i * each..(i + 1) * each], n_in: weights.n_in };
+        tile::<S, E, M, N>(s, at, &weights, column + i * N);
+        i += 1;
     }
 }
 
@@ -271,8 +306,12 @@ fn tile<S: Simd, E: Element, const M: usize, const N: usize>(
         m += 1;
     }
     let mut sums = [[s.splat(0.0); N]; M];
+    let mut next = weights.bytes.as_ptr_range().end;
     let mut k = 0;
     while k + LANES <= n_in {
+        if M <= BOUND {
+            next = ask(s, next, N * E::BYTES);
+        }
         let mut w = [s.splat(0.0); N];
         for (n, w) in w.iter_mut().enumerate() {
             // SAFETY: row `n` of the weights has `n_in` elements, checked above, of which these are sixteen.
@@ -297,6 +336,17 @@ fn tile<S: Simd, E: Element, const M: usize, const N: usize>(
             *out = s.sum(sum);
         }
     }
+}
+
+/// Asks for `each · LANES` bytes, a part of the weights that follow in memory; the address behind them.
+#[inline(always)]
+fn ask<S: Simd>(s: S, from: *const u8, each: usize) -> *const u8 {
+    let mut at = 0;
+    while at < each * LANES {
+        s.prefetch(from.wrapping_add(at));
+        at += LINE;
+    }
+    from.wrapping_add(each * LANES)
 }
 
 /// The last columns, fewer than sixteen.
