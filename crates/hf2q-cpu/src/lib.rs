@@ -16,6 +16,7 @@ mod compile;
 mod gate;
 pub mod isa;
 pub mod kernels;
+mod lines;
 mod lower;
 mod memory;
 mod pool;

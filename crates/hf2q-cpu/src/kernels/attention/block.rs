@@ -7,6 +7,7 @@ use super::product::CACHE_LINE;
 use super::{Attention, Keys, Source, Unit, form, parts};
 use crate::cache::{CacheMemory, Layout};
 use crate::call::Context;
+use crate::lines::Lines;
 use crate::simd::{Kernel, LANES, Simd};
 
 /// The keys or the values of a block.
@@ -45,7 +46,7 @@ pub(super) struct Wanted {
 #[derive(Default)]
 pub(super) struct Buffers {
     gathered: (Vec<u8>, Vec<u8>),
-    wide: (Vec<f32>, Vec<f32>),
+    wide: (Lines<f32>, Lines<f32>),
     formed: form::Buffers,
     parts: Vec<f32>,
 }
@@ -156,13 +157,13 @@ fn widened<S: Simd>(
     s: S,
     (from, next): (Elements, Option<*const u8>),
     queries: usize,
-    to: &mut Vec<f32>,
+    to: &mut Lines<f32>,
 ) -> Elements {
     if queries < worth_widening(from.format) {
         return from;
     }
-    to.resize(from.rows * from.row_len, 0.0);
-    s.outline(Widen { from, next: next.unwrap_or(from.start), to });
+    let to = to.get(from.rows * from.row_len);
+    s.outline(Widen { from, next: next.unwrap_or(from.start), to: &mut *to });
     let row_bytes = from.row_len * size_of::<f32>();
     Elements { start: to.as_ptr().cast(), format: KvFormat::F32, row_bytes, ..from }
 }

@@ -20,6 +20,7 @@ use super::unpack::{Format, Kind, Unpack};
 use crate::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::{Amx, Avx512};
+use crate::lines::Lines;
 
 /// Columns come in panels of this size.
 pub const PANEL: usize = 16;
@@ -81,26 +82,12 @@ pub struct QuantMatMul<'a> {
 /// Memory that products need, one for each thread, to be reused.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    pub(super) stream: Words,
-    pub(super) records: Words,
-    pub(super) sums: Words,
+    pub(super) stream: Lines<u32>,
+    pub(super) records: Lines<u32>,
+    pub(super) sums: Lines<u32>,
     pub(super) ragged: Vec<u8>,
     /// Integer sums of matrix tiles.
-    pub(super) tiles: Words,
-}
-
-/// Words that start on a cache line.
-#[derive(Debug, Default)]
-pub(super) struct Words(Vec<u32>);
-
-impl Words {
-    pub(super) fn get(&mut self, len: usize) -> &mut [u32] {
-        if self.0.len() < len + 16 {
-            self.0.resize(len + 16, 0);
-        }
-        let start = self.0.as_ptr().align_offset(64).min(16);
-        &mut self.0[start..start + len]
-    }
+    pub(super) tiles: Lines<u32>,
 }
 
 impl Scratch {
