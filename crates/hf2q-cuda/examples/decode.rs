@@ -71,18 +71,19 @@ fn step(plan: &Plan, rows: u32, position: u32, of_one: bool) -> Result<Step, Box
     Ok(Step::new(all, vec![group; plan.recording.groups.len()], logits)?)
 }
 
-/// Median seconds of a step.
-fn time(program: &mut dyn Program, step: &Step, repeats: usize) -> Result<f64, Box<dyn Error>> {
-    let mut times = Vec::new();
+/// Median seconds of a step, and a number that tells its logits from others.
+fn time(program: &mut dyn Program, step: &Step, repeats: usize) -> Result<(f64, u64), Box<dyn Error>> {
+    let (mut times, mut sum) = (Vec::new(), 0);
     for i in 0..repeats + 3 {
         let start = Instant::now();
-        program.run(step, None)?;
+        let logits = program.run(step, None)?;
         if i >= 3 {
             times.push(start.elapsed().as_secs_f64());
         }
+        sum = logits.iter().fold(0, |sum: u64, x| sum.wrapping_mul(31).wrapping_add(x.to_bits().into()));
     }
     times.sort_by(f64::total_cmp);
-    Ok(times[times.len() / 2])
+    Ok((times[times.len() / 2], sum))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -115,21 +116,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         start.elapsed()
     ));
     for &depth in &s.depths {
-        let seconds = time(&mut *program, &step(&plan, 1, depth, false)?, 15)?;
-        say(&format!("decode at {depth}: {:.3} ms, {:.1} tokens a second", seconds * 1e3, 1.0 / seconds));
+        let (seconds, sum) = time(&mut *program, &step(&plan, 1, depth, false)?, 15)?;
+        say(&format!(
+            "decode at {depth}: {:.3} ms, {:.1} tokens a second, logits {sum:x}",
+            seconds * 1e3,
+            1.0 / seconds
+        ));
     }
     for &rows in &s.rows {
-        let seconds = time(&mut *program, &step(&plan, rows, 0, false)?, 10)?;
+        let (seconds, sum) = time(&mut *program, &step(&plan, rows, 0, false)?, 10)?;
         say(&format!(
-            "decode of {rows} sequences: {:.3} ms, {:.0} tokens a second",
+            "decode of {rows} sequences: {:.3} ms, {:.0} tokens a second, logits {sum:x}",
             seconds * 1e3,
             f64::from(rows) / seconds
         ));
     }
     for &rows in &s.prompts {
-        let seconds = time(&mut *program, &step(&plan, rows, 0, true)?, 5)?;
+        let (seconds, sum) = time(&mut *program, &step(&plan, rows, 0, true)?, 5)?;
         say(&format!(
-            "prompt of {rows}: {:.1} ms, {:.0} tokens a second",
+            "prompt of {rows}: {:.1} ms, {:.0} tokens a second, logits {sum:x}",
             seconds * 1e3,
             f64::from(rows) / seconds
         ));

@@ -2,7 +2,7 @@
 #include "quant_walk.cuh"
 
 template <int WEIGHTS, int COUNT> struct Columns {
-    static constexpr int TYPE = WEIGHTS, WIDTH = 8 * COUNT, AHEAD = 1;
+    static constexpr int TYPE = WEIGHTS, WIDTH = 8 * COUNT;
     typedef Packed<TYPE> P;
     // Codes of column g and scales of columns 2t and 2t + 1 of each product, from the first on.
     const i8* codes;
@@ -31,9 +31,7 @@ template <int WEIGHTS, int COUNT> struct Columns {
         for (int n = 0; n < COUNT; n++) sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0.0f;
     }
 
-    __device__ __forceinline__ void fetch(int, int) {}
-
-    __device__ __forceinline__ void add(const Held<TYPE>& held, int step, int) {
+    __device__ __forceinline__ void add(const Held<TYPE>& held, int step) {
 #pragma unroll
         for (int pair = 0; pair < 4; pair++) {
             float s[2][2 * P::HALVES], m[2][2 * P::HALVES];

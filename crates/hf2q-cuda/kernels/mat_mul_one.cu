@@ -4,9 +4,9 @@
 // A product may read gated units, which a block then makes itself instead of reading what a launch before it has made, and
 // the last block of a router's product chooses the experts.
 //
-// grid: blocks of all products, of each span by span; block: (32, warps). Shared: see quant_walk.cuh; behind that the codes of
+// grid: blocks of all products, of each span by span; block: (32, warps). Shared: see quant_one.cuh; behind that the codes of
 // gated units and 16 bytes for each 32 of them.
-#include "quant_few.cuh"
+#include "quant_one.cuh"
 #include "quantize.cuh"
 #include "route.cuh"
 
@@ -74,21 +74,21 @@ __device__ __forceinline__ void gate(const One& one, u32 entry, const Coded& to)
 
 template <int TYPE> __device__ __forceinline__ void quantized(const Step& step, const One& one, u32 block) {
     const Product& p = one.product;
-    walk<Few<TYPE, 1>>(step, p, p, block % one.blocks, block / one.blocks, [&](Few<TYPE, 1>& math, const Span& span) {
+    const u32 index = block / one.blocks, own = block % one.blocks;
+    walk_one<TYPE>(step, p, own, index, [&](const i8*& codes, const float4*& groups) {
         if (one.act == AS_IT_IS) return;
         extern __shared__ float parts[];
         const u32 n_pad = (p.n_in + STEP - 1) / STEP * STEP;
         const Coded to = {(i8*)parts + one.sums, (float4*)((i8*)parts + one.sums + n_pad), p.n_in, n_pad};
-        gate(one, span.entry(0), to);
+        gate(one, index, to);
         __syncthreads();
-        math.codes[0] = to.codes + 8 * threadIdx.x;
-        math.groups[0] = to.groups + 2 * (threadIdx.x % 4);
-    }, [&](const Span& span) {
+        codes = to.codes, groups = to.groups;
+    }, [&](u32 matrix) {
         if (!one.ahead) return;
-        const u64 thread = (block % one.blocks * blockDim.y + threadIdx.y) * 32 + threadIdx.x, threads = one.blocks * blockDim.y * 32;
+        const u64 thread = (own * blockDim.y + threadIdx.y) * 32 + threadIdx.x, threads = one.blocks * blockDim.y * 32;
 #pragma unroll 1
         for (u64 at = 128 * thread; at < one.ahead_bytes; at += 128 * threads)
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(one.ahead + span.matrix * one.ahead_bytes + at));
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(one.ahead + matrix * one.ahead_bytes + at));
     });
 }
 

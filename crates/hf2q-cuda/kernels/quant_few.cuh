@@ -1,4 +1,4 @@
-// Sums of one to four rows.
+// Sums of two to four rows.
 //
 // A tensor-core product has eight columns. With so few rows, column `j` takes group `j` of a step instead of another row: the
 // product of group `j` has that column's activations and zeros elsewhere, and after a step each lane has the sums of two
@@ -7,7 +7,7 @@
 #include "quant_walk.cuh"
 
 template <int WEIGHTS, int COUNT> struct Few {
-    static constexpr int TYPE = WEIGHTS, WIDTH = COUNT, AHEAD = COUNT == 1 ? 2 : 1;
+    static constexpr int TYPE = WEIGHTS, WIDTH = COUNT;
     typedef Packed<TYPE> P;
     const i8* codes[COUNT];
     const float4* groups[COUNT];
@@ -29,33 +29,16 @@ template <int WEIGHTS, int COUNT> struct Few {
         for (int r = 0; r < COUNT; r++) sums[r][0] = sums[r][1] = 0.0f;
     }
 
-    // One row is read for both steps of a chunk at once, so that it is waited for once; more take too many registers.
-    static constexpr int FETCHED = COUNT == 1 ? CHUNK : 1;
-    uint2 x[FETCHED][COUNT];
-    float4 own[FETCHED][COUNT][2];
-
-    __device__ __forceinline__ void read(int c, int step) {
+    __device__ __forceinline__ void add(const Held<TYPE>& held, int step) {
+        const int g = lane / 4, t = lane % 4;
+        uint2 x[COUNT];
+        float4 own[COUNT][2];
 #pragma unroll
         for (int r = 0; r < COUNT; r++) {
-            x[c][r] = *(const uint2*)(codes[r] + step * STEP);
-            own[c][r][0] = groups[r][8 * step], own[c][r][1] = groups[r][8 * step + 1];
+            x[r] = *(const uint2*)(codes[r] + step * STEP);
+            own[r][0] = groups[r][8 * step], own[r][1] = groups[r][8 * step + 1];
         }
-    }
-
-    __device__ __forceinline__ void fetch(int step, int steps) {
-        if constexpr (FETCHED > 1) {
-#pragma unroll
-            for (int c = 0; c < CHUNK; c++)
-                if (step + c < steps) read(c, step + c);
-        }
-    }
-
-    __device__ __forceinline__ void add(const Held<TYPE>& held, int step, int c) {
-        const int g = lane / 4, t = lane % 4, at = FETCHED > 1 ? c : 0;
-        if constexpr (FETCHED == 1) read(0, step);
-        // Sums of integers are exact, so that those of one row are made in two parts, which do not wait for each other.
-        constexpr int CHAINS = COUNT == 1 && P::HALVES == 1 ? 2 : 1;
-        int acc[COUNT][P::HALVES][4], more[4] = {0, 0, 0, 0};
+        int acc[COUNT][P::HALVES][4];
 #pragma unroll
         for (int r = 0; r < COUNT; r++) {
 #pragma unroll
@@ -69,18 +52,14 @@ template <int WEIGHTS, int COUNT> struct Few {
             held.codes.fragment(j, a);
 #pragma unroll
             for (int r = 0; r < COUNT; r++) {
-                const u32 b0 = g == j ? x[at][r].x : 0, b1 = g == j ? x[at][r].y : 0;
+                const u32 b0 = g == j ? x[r].x : 0, b1 = g == j ? x[r].y : 0;
                 if constexpr (P::HALVES == 1) {
-                    multiply32(j % CHAINS ? more : acc[r][0], a, b0, b1);
+                    multiply32(acc[r][0], a, b0, b1);
                 } else {
                     multiply16(acc[r][0], a[0], a[1], b0);
                     multiply16(acc[r][P::HALVES - 1], a[2], a[3], b1);
                 }
             }
-        }
-        if constexpr (CHAINS > 1) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) acc[0][0][i] += more[i];
         }
         float s[2][2 * P::HALVES], m[2][2 * P::HALVES];
         held.low.pair(t, s[0], m[0]), held.high.pair(t, s[1], m[1]);
@@ -88,7 +67,7 @@ template <int WEIGHTS, int COUNT> struct Few {
         for (int r = 0; r < COUNT; r++) {
             Column<TYPE> column;
 #pragma unroll
-            for (int e = 0; e < 2; e++) column.set(e, own[at][r][e].x, own[at][r][e].y, own[at][r][e].z, own[at][r][e].w);
+            for (int e = 0; e < 2; e++) column.set(e, own[r][e].x, own[r][e].y, own[r][e].z, own[r][e].w);
 #pragma unroll
             for (int w = 0; w < 2; w++) {
                 int mine[2 * P::HALVES];

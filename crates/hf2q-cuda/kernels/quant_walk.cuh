@@ -1,5 +1,5 @@
-// How few rows are multiplied: a block of threads takes some tiles of 16 weight rows; its warps walk the chunks of k of all of
-// them, each warp every so many, and load the steps of the next chunk while they multiply one. Sums of chunks meet in shared
+// How some rows are multiplied: a block of threads takes some tiles of 16 weight rows; its warps walk the chunks of k of all of
+// them, each warp every so many. Sums of chunks meet in shared
 // memory, where they are added in order.
 //
 // grid: (blocks of tiles of all products, spans); block: (32, warps). Shared: 16 · WIDTH floats for each chunk of each tile.
@@ -18,15 +18,11 @@ template <int TYPE> struct Held {
     }
 };
 
-// MATH has TYPE, the WIDTH of spans, how many steps are loaded AHEAD and the sums of a tile: `begin`, `clear`, `fetch` what a
-// chunk reads of the rows, `add` a step, `put`.
+// MATH has TYPE, the WIDTH of spans and the sums of a tile: `begin`, `clear`, `add` a step, `put`.
 //
-// Block `block` of product `own` takes its part of span `index`. What all products of a launch share is read of `p`. `input` may
-// have the sums read rows of other memory than the product's: it is called once others have written them, by all threads. `idle` is
-// called when all weights have been asked for.
-template <typename MATH, typename INPUT, typename IDLE>
-__device__ __forceinline__ void walk(const Step& numbers, const Product& own, const Product& p, u32 block, u32 index, const INPUT& input,
-                                     const IDLE& idle) {
+// Block `block` of product `own` takes its part of span `index`. What all products of a launch share is read of `p`.
+template <typename MATH>
+__device__ __forceinline__ void walk(const Step& numbers, const Product& own, const Product& p, u32 block, u32 index) {
     constexpr int TYPE = MATH::TYPE, SUMS = TILE * MATH::WIDTH;
     extern __shared__ float parts[];
     const int lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
@@ -44,43 +40,34 @@ __device__ __forceinline__ void walk(const Step& numbers, const Product& own, co
         if (!find_span(numbers, p, index, MATH::WIDTH, span)) return;
     }
     const u8* weight = own.weight + span.matrix * p.matrix_bytes + first * bytes;
-    Held<TYPE> held[MATH::AHEAD];
+    Held<TYPE> held;
     // Neighbouring warps are at the same k, so that activations are found in the first cache.
     int item = warp;
-    if (item < items) {
-        const u8* tile = weight + item % here * bytes;
-#pragma unroll
-        for (int c = 0; c < MATH::AHEAD; c++)
-            if (item / here * CHUNK + c < steps) held[c].load(tile, item / here * CHUNK + c, lane, groups);
-    }
+    if (item < items) held.load(weight + item % here * bytes, item / here * CHUNK, lane, groups);
     if (plain) {
         wait_for_inputs();
         if (!find_span(numbers, p, index, MATH::WIDTH, span)) return;
     }
     MATH math;
     math.begin(p, span, lane, steps);
-    input(math, span);
     while (item < items) {
         const int next = item + warps, step = item / here * CHUNK;
         const u8 *tile = weight + item % here * bytes, *next_tile = weight + next % here * bytes;
         math.clear();
-        math.fetch(step, steps);
 #pragma unroll
         for (int c = 0; c < CHUNK; c++) {
-            constexpr int AHEAD = MATH::AHEAD;
-            const bool same = c + AHEAD < CHUNK;
-            const int later = same ? step + c + AHEAD : next / here * CHUNK + c + AHEAD - CHUNK;
+            const bool same = c + 1 < CHUNK;
+            const int later = same ? step + c + 1 : next / here * CHUNK;
             const u8* from = same ? tile : next_tile;
             const bool more = (same || next < items) && later < steps;
             // Without registers to load the next step into, it comes as near as the second cache.
-            if (AHEAD < CHUNK && more) prefetch(from + (u64)later * Packed<TYPE>::STEP_BYTES, Packed<TYPE>::STEP_BYTES, lane);
-            if (step + c < steps) math.add(held[c % AHEAD], step + c, c);
-            if (more) held[c % AHEAD].load(from, later, lane, groups);
+            if (more) prefetch(from + (u64)later * Packed<TYPE>::STEP_BYTES, Packed<TYPE>::STEP_BYTES, lane);
+            if (step + c < steps) math.add(held, step + c);
+            if (more) held.load(from, later, lane, groups);
         }
         math.put(parts + item * SUMS);
         item = next;
     }
-    idle(span);
     __syncthreads();
     for (int i = warp * 32 + lane; i < here * SUMS; i += 32 * warps) {
         const int tile = i / SUMS, at = i % SUMS;
@@ -96,5 +83,5 @@ __device__ __forceinline__ void walk(const Step& numbers, const Product& own, co
 template <typename MATH> __device__ __forceinline__ void walk_products(const Step& numbers, const Products& products) {
     u32 block = blockIdx.x;
     const Product& own = products.find(block);
-    walk<MATH>(numbers, own, products.of[0], block, blockIdx.y, [](MATH&, const Span&) {}, [](const Span&) {});
+    walk<MATH>(numbers, own, products.of[0], block, blockIdx.y);
 }

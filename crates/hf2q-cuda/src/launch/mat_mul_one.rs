@@ -21,7 +21,7 @@ use crate::sources::Variant;
 /// Most products of a launch.
 const MOST: usize = 4;
 
-/// Warps of a block that has products of several inputs, and of all others at most.
+/// Warps of a block that has products of several inputs, and of all others at most: `WARPS` of the kernel.
 const WARPS: usize = 8;
 
 /// Most gated units of a row that every block makes anew.
@@ -48,6 +48,9 @@ const PAIRS: [[TensorType; 2]; 7] = [
 
 const FILE: &str = "mat_mul_one";
 
+/// Bytes of shared memory that a launch may ask for, and what the kernel has beside that: the limit is one of both.
+const MOST_SHARED: usize = SHARED + UNITS * 3 / 2 + WARPS * 16 * 12 * size_of::<f32>();
+
 fn variant(ty: TensorType, other: Option<TensorType>) -> Variant {
     let variant = Variant::plain(FILE).with("WEIGHT", ty.id());
     other.map_or(variant.clone(), |other| variant.with("OTHER", other.id()))
@@ -60,7 +63,7 @@ pub(super) fn variants() -> Vec<Variant> {
 
 /// The kernel for weights of one format.
 pub(super) fn function(c: &Compiler<'_>, ty: TensorType) -> Result<Function, BackendError> {
-    c.function_with(&variant(ty, None), FILE, SHARED + UNITS * 3 / 2)
+    c.function_with(&variant(ty, None), FILE, MOST_SHARED)
 }
 
 /// Gated units of which no values have been written.
@@ -358,7 +361,7 @@ fn close(
         Some(route) => Some((route, c.allocate("blocks of a router that are done", size_of::<u32>())?)),
         None => None,
     };
-    let function = c.function_with(&variant(first, other), FILE, SHARED + UNITS * 3 / 2)?;
+    let function = c.function_with(&variant(first, other), FILE, MOST_SHARED)?;
     let multiprocessors = c.device.info.multiprocessors as usize;
     let kind = pieces[0].kind;
     Ok(vec![Box::new(Group { calls, function, pieces, first, kind, routed, multiprocessors })])

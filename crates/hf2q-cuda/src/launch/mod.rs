@@ -17,6 +17,7 @@ pub(crate) mod measure;
 pub(crate) mod norm;
 pub(crate) mod route;
 pub(crate) mod row_program;
+mod row_straight;
 pub(crate) mod rows;
 
 use std::ffi::c_void;
@@ -45,6 +46,7 @@ pub(crate) fn variants() -> Vec<Variant> {
         norm::variants(),
         route::variants(),
         row_program::variants(),
+        row_straight::variants(),
         rows::variants(),
     ]
     .concat()

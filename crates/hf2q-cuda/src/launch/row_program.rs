@@ -2,7 +2,9 @@
 
 use hf2q_plan::{BackendError, NamedOp, Op, RowKind, TensorId, View};
 
-use super::{Arguments, Call, Cx, Grid, Region, Rows, kind_code, launch_ahead, mat_mul_quantize, norm};
+use super::{
+    Arguments, Call, Cx, Grid, Region, Rows, kind_code, launch_ahead, mat_mul_quantize, norm, row_straight,
+};
 use crate::compile::{Compiler, small};
 use crate::error::CudaError;
 use crate::library::Function;
@@ -23,15 +25,20 @@ pub(super) fn variants() -> Vec<Variant> {
 }
 
 /// Most weights that are brought near meanwhile.
-const AHEAD: usize = 4;
+pub(super) const AHEAD: usize = 4;
 
 /// Up to so many rows leave a device idle, which then brings weights near.
 const IDLE: usize = 16;
 
+/// Blocks beside those of `count` rows, which bring weights near.
+pub(super) fn helpers(count: usize, multiprocessors: usize) -> usize {
+    if count <= IDLE { multiprocessors.saturating_sub(count) } else { 0 }
+}
+
 /// Where the values of one of the kernel's operations come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-enum Code {
+pub(super) enum Code {
     Load,
     /// Rows and weights that were asked for are there.
     Wait,
@@ -41,31 +48,31 @@ enum Code {
 }
 
 /// What is done with them.
-mod flag {
-    pub(super) const ADD: u32 = 1;
-    pub(super) const SCALE: u32 = 2;
-    pub(super) const STORE: u32 = 4;
-    pub(super) const QUANTIZE: u32 = 8;
-    pub(super) const SAME_FACTOR: u32 = 16;
+pub(super) mod flag {
+    pub(in crate::launch) const ADD: u32 = 1;
+    pub(in crate::launch) const SCALE: u32 = 2;
+    pub(in crate::launch) const STORE: u32 = 4;
+    pub(in crate::launch) const QUANTIZE: u32 = 8;
+    pub(in crate::launch) const SAME_FACTOR: u32 = 16;
 }
 
 /// `struct Micro` of the kernel.
 #[derive(Clone, Copy)]
-struct Micro {
-    code: Code,
-    flags: u32,
-    to: u32,
-    a: u32,
-    add: u32,
-    eps: f32,
-    rows: Rows,
-    weights: Rows,
-    by: u64,
-    scale_by: u64,
-    scale: f32,
-    out: Rows,
-    codes: u64,
-    groups: u64,
+pub(super) struct Micro {
+    pub(super) code: Code,
+    pub(super) flags: u32,
+    pub(super) to: u32,
+    pub(super) a: u32,
+    pub(super) add: u32,
+    pub(super) eps: f32,
+    pub(super) rows: Rows,
+    pub(super) weights: Rows,
+    pub(super) by: u64,
+    pub(super) scale_by: u64,
+    pub(super) scale: f32,
+    pub(super) out: Rows,
+    pub(super) codes: u64,
+    pub(super) groups: u64,
 }
 
 impl Micro {
@@ -139,8 +146,8 @@ impl Call for RowProgram {
     fn launch(&self, cx: &Cx<'_>) -> Result<(), CudaError> {
         let threads = [norm::threads(self.args.width as usize), 1, 1];
         let count = cx.count(self.rows);
-        let more = if count <= IDLE { self.multiprocessors.saturating_sub(count) } else { 0 };
-        let grid = Grid { blocks: [count + more, 1, 1], threads, shared: self.shared };
+        let blocks = count + helpers(count, self.multiprocessors);
+        let grid = Grid { blocks: [blocks, 1, 1], threads, shared: self.shared };
         let args = Args {
             blocks: u32::try_from(count).expect("rows are bounded by the limits of a program"),
             ..self.args
@@ -205,6 +212,29 @@ pub(crate) struct Wanted {
     pub(crate) quantized: bool,
 }
 
+/// Where what a program names lies.
+pub(super) trait Places {
+    fn weight(&mut self, id: TensorId) -> Result<u64, BackendError>;
+    fn rows(&mut self, view: View) -> Result<Rows, BackendError>;
+    /// Codes and their groups.
+    fn coded(&mut self, view: View) -> Result<(u64, u64), BackendError>;
+}
+
+impl Places for Compiler<'_> {
+    fn weight(&mut self, id: TensorId) -> Result<u64, BackendError> {
+        Ok(Compiler::weight(self, id)?.data)
+    }
+
+    fn rows(&mut self, view: View) -> Result<Rows, BackendError> {
+        Ok(self.operand(view)?.rows)
+    }
+
+    fn coded(&mut self, view: View) -> Result<(u64, u64), BackendError> {
+        let coded = mat_mul_quantize::place(self, view, 1)?.coded;
+        Ok((coded.codes, coded.groups))
+    }
+}
+
 /// A program that is being written.
 struct Writer {
     micros: Vec<Micro>,
@@ -248,11 +278,11 @@ impl Writer {
 
     fn norm(
         &mut self,
-        c: &mut Compiler<'_>,
+        c: &mut dyn Places,
         (to, x): (u32, View),
         (weight, eps): (Option<TensorId>, f32),
     ) -> Result<&mut Micro, BackendError> {
-        let by = weight.map(|id| c.weight(id)).transpose()?.map_or(0, |w| w.data);
+        let by = weight.map(|id| c.weight(id)).transpose()?.unwrap_or(0);
         let from = self.find(x);
         let same = self.norm.is_some_and(|(row, of)| row == x && of.to_bits() == eps.to_bits());
         self.norm = Some((x, eps));
@@ -263,7 +293,7 @@ impl Writer {
     }
 
     /// `later`: operations behind this one.
-    fn operation(&mut self, c: &mut Compiler<'_>, op: &Op, later: &[&NamedOp]) -> Result<(), BackendError> {
+    fn operation(&mut self, c: &mut dyn Places, op: &Op, later: &[&NamedOp]) -> Result<(), BackendError> {
         let out = output(op).expect("operations of a run write rows");
         let to = self.take(Some(out));
         let last_use = |view: View| !later.iter().any(|op| inputs(&op.op).contains(&view));
@@ -278,7 +308,7 @@ impl Writer {
             }
             Op::Add(o) => self.add(to, [o.a, o.b], [last_use(o.a), last_use(o.b)]),
             Op::Scale(o) => {
-                let by = o.by.map(|id| c.weight(id)).transpose()?.map_or(0, |w| w.data);
+                let by = o.by.map(|id| c.weight(id)).transpose()?.unwrap_or(0);
                 let from = self.find(o.x);
                 if self.unfinished((o.x, to), last_use(o.x)).is_none() {
                     self.push(Micro::new(Code::Copy, to, from));
@@ -287,7 +317,7 @@ impl Writer {
                 (micro.flags, micro.scale, micro.scale_by) = (micro.flags | flag::SCALE, o.factor, by);
             }
             Op::ExpertSum(o) => {
-                let (rows, weights) = (c.operand(o.x)?.rows, c.operand(o.weights)?.rows);
+                let (rows, weights) = (c.rows(o.x)?, c.rows(o.weights)?);
                 let micro = self.push(Micro::new(Code::ExpertSum, to, 0));
                 (micro.rows, micro.weights) = (rows, weights);
             }
@@ -312,35 +342,40 @@ impl Writer {
         (micro.flags, micro.add) = (flag::ADD, first);
     }
 
-    fn keep(&mut self, c: &mut Compiler<'_>, view: View, wanted: Wanted) -> Result<(), BackendError> {
+    fn keep(&mut self, c: &mut dyn Places, view: View, wanted: Wanted) -> Result<(), BackendError> {
         let micro = self.micros.last_mut().expect("it has just been written");
         if wanted.stored {
-            micro.out = c.operand(view)?.rows;
+            micro.out = c.rows(view)?;
             micro.flags |= flag::STORE;
         }
         if wanted.quantized {
-            let coded = mat_mul_quantize::place(c, view, 1)?.coded;
-            (micro.codes, micro.groups) = (coded.codes, coded.groups);
+            (micro.codes, micro.groups) = c.coded(view)?;
             micro.flags |= flag::QUANTIZE;
         }
         Ok(())
     }
 }
 
-/// Prepares some operations, in order, as one launch. `wanted` says what becomes of what each of them writes,
-/// `regions` what is read soon.
-pub(crate) fn row_program(
-    c: &mut Compiler<'_>,
+/// Operations in the order of a program: sums over experts read nothing that others write, so they come first.
+fn ordered<T>(ops: &[T], op: impl Fn(&T) -> &Op) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..ops.len()).collect();
+    order.sort_by_key(|&i| !matches!(op(&ops[i]), Op::ExpertSum(_)));
+    order
+}
+
+/// Writes the program of some operations and says how many rows it holds. `wanted` says what becomes of what each of them writes.
+pub(super) fn write(
+    c: &mut dyn Places,
     ops: &[&NamedOp],
     wanted: &[Wanted],
-    regions: &[Region],
-) -> Result<Box<dyn Call>, BackendError> {
-    let (rows, width) = rows_of(c.recording, &ops[0].op).expect("operations of a run have rows");
+) -> Result<(Vec<Micro>, usize), BackendError> {
+    let order = ordered(ops, |op| &op.op);
+    let (ops, wanted): (Vec<&NamedOp>, Vec<Wanted>) = order.iter().map(|&i| (ops[i], wanted[i])).unzip();
     let mut writer = Writer { micros: Vec::new(), rows: Vec::new(), norm: None };
     let written: Vec<View> = ops.iter().filter_map(|op| output(&op.op)).collect();
     for view in ops.iter().flat_map(|op| inputs(&op.op)) {
         if !written.contains(&view) && !writer.rows.contains(&Some(view)) {
-            let (to, from) = (writer.take(Some(view)), c.operand(view)?.rows);
+            let (to, from) = (writer.take(Some(view)), c.rows(view)?);
             writer.push(Micro::new(Code::Load, to, 0)).rows = from;
         }
     }
@@ -359,19 +394,35 @@ pub(crate) fn row_program(
             *row = row.filter(read);
         }
     }
-    let bytes: Vec<u8> = writer.micros.iter().flat_map(Micro::bytes).collect();
+    Ok((writer.micros, writer.rows.len()))
+}
+
+/// Prepares some operations, in order, as one launch. `wanted` says what becomes of what each of them writes,
+/// `regions` what is read soon.
+pub(crate) fn row_program(
+    c: &mut Compiler<'_>,
+    ops: &[&NamedOp],
+    wanted: &[Wanted],
+    regions: &[Region],
+) -> Result<Box<dyn Call>, BackendError> {
+    let (rows, width) = rows_of(c.recording, &ops[0].op).expect("operations of a run have rows");
+    let (micros, held) = write(c, ops, wanted)?;
+    if let Some(call) = row_straight::prepare(c, &micros, (rows, width), regions)? {
+        return Ok(call);
+    }
+    let bytes: Vec<u8> = micros.iter().flat_map(Micro::bytes).collect();
     let args = Args {
         micros: c.constant("operations on rows", &bytes)?,
-        count: small(writer.micros.len())?,
+        count: small(micros.len())?,
         kind: kind_code(rows),
         width: small(width)?,
-        rows: small(writer.rows.len())?,
+        rows: small(held)?,
         blocks: 0,
         padding: 0,
         ahead: std::array::from_fn(|i| regions.get(i).copied().unwrap_or_default()),
     };
-    let weights = writer.micros.iter().filter(|m| m.code == Code::Norm && m.by != 0).count();
-    let shared = (writer.rows.len() + weights) * width * size_of::<f32>();
+    let weights = micros.iter().filter(|m| m.code == Code::Norm && m.by != 0).count();
+    let shared = (held + weights) * width * size_of::<f32>();
     let function = c.function_with(&variant(), "row_program", shared)?;
     let multiprocessors = c.device.info.multiprocessors as usize;
     Ok(Box::new(RowProgram { function, args, rows, shared, multiprocessors }))
@@ -390,6 +441,7 @@ pub(crate) fn fits(ops: &[&Op], width: usize, shared: usize) -> bool {
 
 /// Most rows that are held at a time.
 fn most_rows(ops: &[&Op]) -> usize {
+    let ops: Vec<&Op> = ordered(ops, |op| op).into_iter().map(|i| ops[i]).collect();
     let written: Vec<View> = ops.iter().filter_map(|op| output(op)).collect();
     let mut held: Vec<View> = Vec::new();
     for view in ops.iter().flat_map(|op| inputs(op)) {
