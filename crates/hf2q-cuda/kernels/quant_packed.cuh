@@ -63,6 +63,70 @@ template <int TYPE> __device__ __forceinline__ u64 tile_bytes(int groups) {
     return (u64)(groups / 8) * P::STEP_BYTES + (rest ? P::SCALES + 512 * step_loads<TYPE>(rest) : 0);
 }
 
+// The codes of a pair of groups that a lane holds.
+template <int TYPE> struct PairCodes {
+    typedef Packed<TYPE> P;
+    u32 bits;
+    uint2 pairs;
+    uint4 nibbles, bytes[P::BYTES ? 2 : 1];
+
+    // Loads those of pair `p` of a step of `groups` groups, whose loads of the lane begin at `at`; what there is not is zero.
+    __device__ __forceinline__ void load(const u8* at, int p, int groups) {
+        const uint4 zero = make_uint4(0, 0, 0, 0);
+        if constexpr (P::BITS != 0) bits = groups > 0 ? __ldg((const u32*)at + p) : 0;
+        if constexpr (P::PAIRS != 0)
+            pairs = p / 2 * 4 < groups ? __ldg((const uint2*)(at + 512 * (P::BITS + p / 2)) + p % 2) : make_uint2(0, 0);
+        if constexpr (P::NIBBLES != 0) nibbles = 2 * p < groups ? load_once(at + 512 * (P::BITS + P::PAIRS + p)) : zero;
+        if constexpr (P::BYTES != 0) {
+            bytes[0] = 2 * p < groups ? load_once(at + 1024 * p) : zero;
+            bytes[1] = 2 * p + 1 < groups ? load_once(at + 1024 * p + 512) : zero;
+        }
+    }
+
+    // The fragment of group `e` of the pair.
+    __device__ __forceinline__ void fragment(int e, u32 (&a)[4]) const {
+        if constexpr (P::BYTES != 0) {
+            a[0] = bytes[e].x, a[1] = bytes[e].y, a[2] = bytes[e].z, a[3] = bytes[e].w;
+        } else {
+#pragma unroll
+            for (int s = 0; s < 4; s++) a[s] = set(e, s);
+        }
+    }
+
+  private:
+    // `u` with bit field `from` moved to `to`.
+    static __device__ __forceinline__ u32 move(u32 u, int from, int to) {
+        return from < to ? u << (to - from) : u >> (from - to);
+    }
+
+    __device__ __forceinline__ u32 set(int e, int s) const {
+        u32 code = 0;
+        if constexpr (P::NIBBLES != 0) {
+            const u32 word = component(nibbles, 2 * e + s % 2);
+            if constexpr (P::TABLE) return levels(s / 2 ? word >> 16 : word);
+            code = (s / 2 ? word >> 4 : word) & 0x0f0f0f0fu;
+        }
+        if constexpr (P::PAIRS != 0) {
+            const int to = TYPE == Q6_K ? 4 : 0;
+            code |= move(e ? pairs.y : pairs.x, 2 * s, to) & 0x03030303u << to;
+        }
+        if constexpr (P::BITS != 0) {
+            const int to = TYPE == Q3_K ? 2 : 4;
+            code |= move(bits, 4 * e + s, to) & 0x01010101u << to;
+        }
+        return code;
+    }
+
+    // The levels of four nibbles in the low half of a word.
+    static __device__ __forceinline__ u32 levels(u32 word) {
+        const bool fp4 = TYPE == MXFP4;
+        const u32 t0 = fp4 ? 0x03020100u : 0xbfad9881u, t1 = fp4 ? 0x0c080604u : 0xf6eaddcfu;
+        const u32 t2 = fp4 ? 0xfdfeff00u : 0x26190d01u, t3 = fp4 ? 0xf4f8fafcu : 0x71594535u;
+        const u32 low = __byte_perm(t0, t1, word & 0x7777u), high = __byte_perm(t2, t3, word & 0x7777u);
+        return __byte_perm(low, high, 0x3210u + (word >> 1 & 0x4444u));
+    }
+};
+
 // The codes of one step that a lane holds.
 template <int TYPE> struct Codes {
     typedef Packed<TYPE> P;
@@ -90,46 +154,16 @@ template <int TYPE> struct Codes {
     }
 
     // The fragment of group `j`.
-    __device__ __forceinline__ void fragment(int j, u32 (&a)[4]) const {
-        if constexpr (P::BYTES != 0) {
-            a[0] = bytes[j].x, a[1] = bytes[j].y, a[2] = bytes[j].z, a[3] = bytes[j].w;
-        } else {
-#pragma unroll
-            for (int s = 0; s < 4; s++) a[s] = set(j, s);
-        }
-    }
+    __device__ __forceinline__ void fragment(int j, u32 (&a)[4]) const { pair(j / 2).fragment(j % 2, a); }
 
   private:
-    // `u` with bit field `from` moved to `to`.
-    static __device__ __forceinline__ u32 move(u32 u, int from, int to) {
-        return from < to ? u << (to - from) : u >> (from - to);
-    }
-
-    __device__ __forceinline__ u32 set(int j, int s) const {
-        u32 code = 0;
-        if constexpr (P::NIBBLES != 0) {
-            const u32 word = component(nibbles[j / 2], j % 2 * 2 + s % 2);
-            if constexpr (P::TABLE) return levels(s / 2 ? word >> 16 : word);
-            code = (s / 2 ? word >> 4 : word) & 0x0f0f0f0fu;
-        }
-        if constexpr (P::PAIRS != 0) {
-            const int to = TYPE == Q6_K ? 4 : 0;
-            code |= move(component(pairs[j / 4], j % 4), 2 * s, to) & 0x03030303u << to;
-        }
-        if constexpr (P::BITS != 0) {
-            const int to = TYPE == Q3_K ? 2 : 4;
-            code |= move(component(bits[0], j / 2), j % 2 * 4 + s, to) & 0x01010101u << to;
-        }
-        return code;
-    }
-
-    // The levels of four nibbles in the low half of a word.
-    static __device__ __forceinline__ u32 levels(u32 word) {
-        const bool fp4 = TYPE == MXFP4;
-        const u32 t0 = fp4 ? 0x03020100u : 0xbfad9881u, t1 = fp4 ? 0x0c080604u : 0xf6eaddcfu;
-        const u32 t2 = fp4 ? 0xfdfeff00u : 0x26190d01u, t3 = fp4 ? 0xf4f8fafcu : 0x71594535u;
-        const u32 low = __byte_perm(t0, t1, word & 0x7777u), high = __byte_perm(t2, t3, word & 0x7777u);
-        return __byte_perm(low, high, 0x3210u + (word >> 1 & 0x4444u));
+    __device__ __forceinline__ PairCodes<TYPE> pair(int p) const {
+        PairCodes<TYPE> own;
+        if constexpr (P::BITS != 0) own.bits = component(bits[0], p);
+        if constexpr (P::PAIRS != 0) own.pairs = p % 2 ? make_uint2(pairs[p / 2].z, pairs[p / 2].w) : make_uint2(pairs[p / 2].x, pairs[p / 2].y);
+        if constexpr (P::NIBBLES != 0) own.nibbles = nibbles[p];
+        if constexpr (P::BYTES != 0) own.bytes[0] = bytes[2 * p], own.bytes[1] = bytes[2 * p + 1];
+        return own;
     }
 };
 

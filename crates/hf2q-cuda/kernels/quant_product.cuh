@@ -65,16 +65,24 @@ template <int TYPE> struct Column {
     typedef Packed<TYPE> P;
     float scale[2], zero[2 * P::HALVES], sum[2 * P::HALVES];
 
-    // Of group `e` of the pair.
-    __device__ __forceinline__ void set(int e, float d, float whole, float first, float second) {
+    // What is derived of the scale and the sum of a group, or of its half.
+    static __device__ __forceinline__ float derived(float d, float s) {
+        return P::OFFSET ? __fmaf_rn((float)P::OFFSET, s, MAGIC) : __fmul_rn(s, d);
+    }
+
+    // Group `e` of the pair: its scale, and what is derived of its sum or of those of its halves.
+    __device__ __forceinline__ void hold(int e, float d, float first, float second) {
         scale[e] = d;
 #pragma unroll
         for (int h = 0; h < P::HALVES; h++) {
-            const float s = P::HALVES == 1 ? whole : h ? second : first;
-            const int i = e * P::HALVES + h;
-            zero[i] = P::OFFSET ? __fmaf_rn((float)P::OFFSET, s, MAGIC) : MAGIC;
-            sum[i] = P::MINIMUM ? __fmul_rn(s, d) : 0.0f;
+            const float own = h ? second : first;
+            zero[e * P::HALVES + h] = P::OFFSET ? own : MAGIC;
+            sum[e * P::HALVES + h] = P::MINIMUM ? own : 0.0f;
         }
+    }
+
+    __device__ __forceinline__ void set(int e, float d, float whole, float first, float second) {
+        hold(e, d, derived(d, P::HALVES == 1 ? whole : first), derived(d, second));
     }
 };
 

@@ -33,7 +33,7 @@ const WALKERS: usize = 8;
 /// Warps of a block of `mat_mul_many`, its tiles, and the entries that it multiplies.
 const MANY_WARPS: usize = 4;
 const MANY_TILES: usize = 2 * MANY_WARPS;
-const MANY: usize = 32;
+pub(super) const MANY: usize = 64;
 
 /// Most entries of a product that the tiles of `mat_mul_many` are too few for.
 const SOME: usize = 64;
@@ -134,7 +134,7 @@ enum Kernel {
     Few(usize),
     /// Up to 8 entries for each of 1 or 2.
     Columns(usize),
-    /// 32 entries.
+    /// [`MANY`] entries.
     Many,
 }
 
@@ -145,7 +145,7 @@ impl Kernel {
     /// Position in [`KERNELS`] of the kernel for so many rows and tiles. Many rows of few tiles do not fill a device with
     /// blocks that walk all of k.
     fn of_rows(rows: usize, tiles: usize, multiprocessors: usize) -> usize {
-        let blocks = rows.div_ceil(MANY) * tiles.div_ceil(MANY_TILES);
+        let blocks = rows.div_ceil(MANY / 2) * tiles.div_ceil(MANY_TILES);
         match rows {
             0..=1 => 0,
             2 => 1,
@@ -218,10 +218,13 @@ fn named(file: &'static str, ty: u32, (name, value): (&'static str, usize)) -> V
     Variant::plain(file).with("WEIGHT", ty).with(name, u32::try_from(value).expect("a small constant"))
 }
 
-/// Two stages of `mat_mul_many`: codes in rows of 288 bytes, scales, sums.
+/// `Memory` of `mat_mul_many.cu`, as if all formats had minimums: two stages of half a step, with codes in rows of 160 bytes, scales
+/// and what is derived of sums; groups of four floats; scales of the rows of a step; totals.
 fn many_shared(layout: &Layout) -> usize {
-    let by_group = MANY * 8 * size_of::<f32>();
-    2 * (MANY * 288 + by_group * (1 + layout.sums.max(1)))
+    let by_group = MANY * 4 * size_of::<f32>();
+    let stages = 2 * (MANY * 160 + by_group * (1 + layout.sums.max(1)));
+    let rows = TILE * MANY_TILES;
+    stages + 4 * by_group + rows * (8 * 2 * size_of::<f32>() * layout.sums.max(1) + MANY * size_of::<f32>())
 }
 
 /// Tiles of a block and its warps, so that the slowest warp of all blocks has least to do. Two blocks of `most_warps` run on

@@ -2,6 +2,7 @@
 
 use hf2q_plan::{BackendError, ExpertInput, ExpertMatMul, RowKind};
 
+use super::mat_mul::MANY;
 use super::mat_mul_one::AtOneRow;
 use super::{Arguments, Call, Cx, Grid, Rows, kind_code, launch};
 use crate::compile::{Compiler, small};
@@ -116,7 +117,7 @@ impl Choice {
         match entries.div_ceil(self.count) {
             0..=6 => Grouping::Spans(8),
             7..=12 => Grouping::Spans(16),
-            _ => Grouping::Spans(32),
+            _ => Grouping::Spans(MANY),
         }
     }
 
