@@ -1,4 +1,5 @@
 // Sequences of operations on rows that models record, one a line: words of `word` in launch/row_straight.rs, which reads them here.
+// The last one is that of experts of Gemma 4 without a scale of the layer.
 #pragma once
 #define WORDS_0 0x00000000, 0x00010000, 0x00020003, 0x00230082, 0x03020086, 0x0121018e, 0x001000a2
 #define WORDS_1 0x00000000, 0x00010000, 0x00020003, 0x00230082, 0x03020086, 0x0121019e, 0x001000a2
@@ -19,6 +20,7 @@
 #define WORDS_16 0x00000000, 0x00010003, 0x00120015, 0x002000b2
 #define WORDS_17 0x00000000, 0x00010019
 #define WORDS_18 0x00000000, 0x000100a2
+#define WORDS_19 0x00000000, 0x00010000, 0x00020003, 0x00230082, 0x03020086, 0x01200096, 0x000100a2
 
 #define PROGRAM_WORDS_OF(n) WORDS_##n
 #define PROGRAM_WORDS(n) PROGRAM_WORDS_OF(n)
