@@ -72,7 +72,7 @@ impl Memory {
     }
 }
 
-/// What lies before in an allocation stays in small pages: a short context takes no more memory than it fills.
+/// What lies before in a larger allocation stays in small pages: a short context takes little more memory than it fills.
 #[cfg(target_os = "linux")]
 const HUGE_FROM: usize = 2 << 20;
 
@@ -81,6 +81,7 @@ const HUGE_FROM: usize = 2 << 20;
 fn ask_for_huge_pages(map: &MmapMut) {
     if let Some(len) = map.len().checked_sub(HUGE_FROM).filter(|&len| len > 0) {
         // A system without them goes on with small ones.
+        let _ = map.advise_range(memmap2::Advice::NoHugePage, 0, HUGE_FROM);
         let _ = map.advise_range(memmap2::Advice::HugePage, HUGE_FROM, len);
     }
 }

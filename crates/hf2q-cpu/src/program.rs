@@ -117,7 +117,10 @@ impl Part<'_> {
 
     fn alone(&mut self, stages: Range<usize>) {
         let Self { shared, current, cx, scratch, .. } = self;
-        current.schedule.work_alone(stages, |task| shared.calls[task.call].run(cx, task.units, scratch));
+        current.schedule.work_alone(stages, |task| {
+            scratch.quantized.renew();
+            shared.calls[task.call].run(cx, task.units, scratch);
+        });
     }
 
     /// Asks for what the thread will read first in a stage.
@@ -129,6 +132,8 @@ impl Part<'_> {
 
     fn together(&mut self, stage: usize) {
         let Self { shared, current, cx, scratch, thread } = self;
+        // What was computed since the stage before is new; within a stage nothing that products read changes.
+        scratch.quantized.renew();
         let run = |task: Task| shared.calls[task.call].run(cx, task.units, scratch);
         current.schedule.work_off(stage, *thread, run);
     }

@@ -306,10 +306,10 @@ fn tile<S: Simd, E: Element, const M: usize, const N: usize>(
         m += 1;
     }
     let mut sums = [[s.splat(0.0); N]; M];
-    let mut next = weights.bytes.as_ptr_range().end;
+    let (bound, mut next) = (block.rows <= BOUND, weights.bytes.as_ptr_range().end);
     let mut k = 0;
     while k + LANES <= n_in {
-        if M <= BOUND {
+        if bound {
             next = ask(s, next, N * E::BYTES);
         }
         let mut w = [s.splat(0.0); N];

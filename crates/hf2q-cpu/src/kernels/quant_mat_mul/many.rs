@@ -70,7 +70,8 @@ pub(super) const fn panel_words<E: Engine, K: Kind>(records: usize) -> usize {
 /// Computes a product of weights of one format.
 pub(super) fn product<E: Engine, F: Format>(engine: E, call: &mut Call<'_>) {
     let (m, rows) = (call.matrix, call.input.rows.len());
-    let Scratch { stream, records, sums, ragged, tiles } = &mut *call.scratch;
+    call.scratch.renew();
+    let Scratch { stream, records, sums, ragged, tiles, .. } = &mut *call.scratch;
     let x = if call.laid_out {
         call.input.x.octets(rows)
     } else {

@@ -88,12 +88,29 @@ pub struct Scratch {
     pub(super) ragged: Vec<u8>,
     /// Integer sums of matrix tiles.
     pub(super) tiles: Lines<u32>,
+    /// What `stream` holds, if that may be used again.
+    laid: Option<Laid>,
+}
+
+/// Activations as they are laid out: of which rows (where they and their list lie, and how many), for which weights and
+/// instruction set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Laid {
+    x: usize,
+    rows: (usize, usize),
+    ty: TensorType,
+    isa: &'static str,
 }
 
 impl Scratch {
     /// No memory yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Forgets the activations of the products before: whoever changes some calls it before the next product.
+    pub fn renew(&mut self) {
+        self.laid = None;
     }
 }
 
@@ -117,8 +134,8 @@ impl<'a> QuantMatMul<'a> {
     /// Writes columns `cols` of the product of the picked rows: `cols` starts at a multiple of [`PANEL`] and ends
     /// at another or at `n_out`.
     ///
-    /// Activations are laid out anew in each call, which costs as much as a fraction of a panel: give a call some
-    /// panels.
+    /// Activations are laid out in a call, which costs as much as a fraction of a panel, unless the call before had the
+    /// same and the same memory: see [`Scratch::renew`].
     ///
     /// # Panics
     ///
@@ -200,13 +217,28 @@ impl Call<'_> {
         for start in (0..picked.len()).step_by(rows) {
             let range = start..picked.len().min(start + rows);
             let input = Picked { x: self.input.x, rows: &picked[range.clone()] };
-            stream::fill::<S, F>(input, self.scratch.stream.get(per_row * range.len()));
+            self.lay_out::<S, F>(input, per_row);
             if picked.len() == 1 {
                 return self.single::<S, F>(simd);
             }
             for column in self.cols.clone().step_by(S::LANES) {
                 self.panel::<S, F>(simd, range.clone(), column);
             }
+        }
+    }
+
+    /// Lays out some rows, if they are not.
+    fn lay_out<S: Simd, F: Format>(&mut self, input: Picked<'_>, per_row: usize) {
+        let rows = (input.rows.as_ptr() as usize, input.rows.len());
+        let laid = Some(Laid {
+            x: std::ptr::from_ref(input.x) as usize,
+            rows,
+            ty: F::TYPE,
+            isa: self.matrix.isa.name(),
+        });
+        if self.scratch.laid != laid {
+            stream::fill::<S, F>(input, self.scratch.stream.get(per_row * input.rows.len()));
+            self.scratch.laid = laid;
         }
     }
 

@@ -260,6 +260,34 @@ fn rows_in_octets_equal_others() {
 }
 
 #[test]
+fn other_activations_in_the_same_place_are_laid_out_anew() {
+    let (ty, n_in, n_out) = (TensorType::Q4_0, 64, 48);
+    let weight = blocks(ty, n_out * n_in / ty.block_len(), &mut Noise(3), None);
+    for isa in Isa::available() {
+        let mm = QuantMatMul::new(isa, ty, &weight, (n_out, n_in));
+        let (mut x, mut scratch) = (QuantRows::new(), Scratch::new());
+        x.resize(2, n_in);
+        for seed in 0..3 {
+            let other = activations(isa, 2, n_in, &mut Noise(seed));
+            for row in 0..2 {
+                let (to, from) = (x.row_mut(row), other.row(row));
+                to.codes.copy_from_slice(from.codes);
+                to.scales.copy_from_slice(from.scales);
+                to.sums.copy_from_slice(from.sums);
+            }
+            let mut out = vec![f32::NAN; 2 * n_out];
+            // SAFETY: the rows are those of `out`, and only this thread touches it.
+            let to = unsafe { OutputRows::new(out.as_mut_ptr(), n_out, &[0, 1]) };
+            scratch.renew();
+            for columns in [0..16, 16..32, 32..n_out] {
+                mm.run(Picked { x: &x, rows: &[0, 1] }, columns, &to, &mut scratch);
+            }
+            assert_eq!(bits(&out), bits(&product(&mm, Picked { x: &other, rows: &[0, 1] }, n_out, n_out)));
+        }
+    }
+}
+
+#[test]
 fn ties_round_to_even_and_odd_inputs_are_harmless() {
     let mut rows = QuantRows::new();
     rows.resize(1, 32);
