@@ -76,6 +76,16 @@ impl Needs {
         self.groups.iter().map(GroupNeeds::bytes).fold(0, usize::saturating_add)
     }
 
+    /// How many tokens one sequence can hold if it is alone; pages may hold more than the context, or less.
+    pub fn tokens(&self) -> usize {
+        let of = |g: &GroupNeeds| {
+            // Behind a step the window before the last position, and the next position's page.
+            let whole = g.window.is_some_and(|w| (w as usize).div_ceil(PAGE) < g.pages);
+            if whole { usize::MAX } else { g.pages.saturating_mul(PAGE) }
+        };
+        self.groups.iter().map(of).min().unwrap_or(usize::MAX)
+    }
+
     /// Bytes that a further token takes in all layers; those of windowed layers are given back behind the window.
     pub fn token_bytes(&self) -> usize {
         self.groups.iter().map(GroupNeeds::token_bytes).sum()

@@ -197,7 +197,7 @@ pub(crate) struct EngineArgs {
     /// Instruction set [default: the best there is]
     #[arg(long, value_enum)]
     pub(crate) isa: Option<IsaArg>,
-    /// Whether nothing is said of where the model is run.
+    /// Whether nothing is said of where and how the model is run.
     #[arg(skip)]
     pub(crate) silent: bool,
 }

@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hf2q_engine::{
-    CacheOptions, DraftStats, DraftUse, Engine, EngineOptions, Event, Finish, Job, JobId, Needs, Sampler,
-    Sampling, Scheduler, SchedulerOptions, Task, Times, Usage, WindowPolicy,
+    CacheOptions, DraftStats, DraftUse, Engine, EngineError, EngineOptions, Event, Finish, Job, JobId, Needs,
+    Sampler, Sampling, Scheduler, SchedulerOptions, Task, Times, Usage, WindowPolicy,
 };
 use hf2q_gguf::{Gguf, Metadata};
 use hf2q_model::Model;
-use hf2q_plan::{Backend, Passes, Plan};
+use hf2q_plan::{Backend, BackendError, Passes, Plan};
 use hf2q_text::{ChatRequest, ChatTemplate, Controls, StopStrings, Tokenizer};
 
 use crate::args::{DraftArgs, EngineArgs, SamplingArgs};
+use crate::commands::texts;
 use crate::device::{Wanted, Wish};
 use crate::drafts::{Target, prepare};
 use crate::{interrupt, load, memory, terminal};
@@ -87,17 +88,30 @@ impl EngineArgs {
 
 /// Opens a plan of the model, if there is memory for it: on the machine for caches and activations, for weights are views of
 /// the mapped file, on a device for all.
-pub(crate) fn open(
+pub(crate) fn open(model: &Model, plan: Arc<Plan>, on: (&dyn Backend, EngineOptions)) -> Result<Engine> {
+    open_with(model, plan, on, None)
+}
+
+/// The same with a drafter beside it, which is open already: on the machine its caches take memory when they are first used.
+pub(crate) fn open_with(
     model: &Model,
     plan: Arc<Plan>,
     (backend, sizes): (&dyn Backend, EngineOptions),
+    drafter: Option<&Needs>,
 ) -> Result<Engine> {
     let weights = model.weights_for(&plan.recording);
     let needs = Needs::new(backend, &plan, weights.clone(), sizes)?;
     let Some(free) = backend.free_memory()? else {
-        let needed = needs.caches().saturating_add(needs.work);
-        memory::check(&format!("a context of {} tokens", sizes.context), needed as u64)?;
-        return Ok(Engine::open(backend, plan, weights, sizes)?);
+        let needed = [Some(&needs), drafter].into_iter().flatten().map(|n| n.caches().saturating_add(n.work));
+        let needed = needed.fold(0, usize::saturating_add) as u64;
+        let with = if drafter.is_some() { " with a drafter" } else { "" };
+        let what = format!("a context of {} tokens{with}", sizes.context);
+        memory::check(&what, needed)?;
+        // What one cache lacks says little of what is asked for.
+        let whole = || format!("{what} needs {} in all", terminal::bytes(needed));
+        let opened = Engine::open(backend, plan, weights, sizes);
+        let is_full = matches!(&opened, Err(EngineError::Backend(BackendError::OutOfMemory { .. })));
+        return if is_full { opened.with_context(whole) } else { Ok(opened?) };
     };
     let needed = (needs.total() as u64).saturating_sub(backend.held(&weights));
     if needed > free {
@@ -128,6 +142,9 @@ impl Session {
     ) -> Result<Self> {
         let tokenizer = Tokenizer::from_metadata(gguf.metadata())?;
         let template = ChatTemplate::from_metadata(gguf.metadata(), &tokenizer)?;
+        if let Some(context) = args.context.filter(|_| !args.silent) {
+            texts::note_length("--context", context, model);
+        }
         let windows = WindowPolicy::Drop { ends: ENDS };
         let base = args.sizes(model, 1)?;
         // A step holds a whole draft, however small the chunks of prompts are to be.
@@ -136,8 +153,9 @@ impl Session {
         let cache = CacheOptions { windows, ..CacheOptions::default() };
         let sizes = EngineOptions { rows, logit_rows, cache, ..base };
         let target = Target { model, tokenizer: &tokenizer, engine: args, sizes };
-        let prepared = prepare(&target, drafts, &|_, _, sizes| Ok(sizes))?;
-        let engine = open(model, prepared.plan, (&*prepared.backend, sizes))?;
+        let prepared = prepare(&target, drafts, &|_, _, (sizes, _)| Ok(sizes))?;
+        let on = (&*prepared.backend, sizes);
+        let engine = open_with(model, prepared.plan, on, prepared.drafter.as_ref())?;
         let mut scheduler = Scheduler::new(engine, SchedulerOptions { queue: 1, busy_rows: sizes.rows })?;
         if let Some(drafting) = prepared.drafting {
             scheduler = scheduler.with_drafts(drafting);

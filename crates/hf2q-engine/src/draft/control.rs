@@ -50,12 +50,14 @@ const FIRST: f32 = 0.6;
 const RECENT: usize = 9;
 /// Steps without drafts after one that did not pay, at first and at most.
 const PAUSE: (u32, u32) = (8, 256);
+/// The same where what it costs to try again asks for more.
+const LONGEST_PAUSE: u32 = 4096;
 /// Which part of the time drafts after pauses may take: pauses are as long as that asks for.
 const PROBING: f64 = 0.015;
 /// Levels of a draft after a pause.
 const PROBE: usize = 2;
 /// Timed steps after which what they said is not believed any more.
-const OLD: u64 = 300;
+const OLD: u64 = 2 * LONGEST_PAUSE as u64;
 /// By how much drafts must be expected to pay.
 const MARGIN: f64 = 1.02;
 /// What a further row is thought to cost, as a part of a step, before it is measured.
@@ -231,14 +233,17 @@ pub(crate) struct Control {
     costs: Costs,
     /// Seconds in which the drafter makes one level for one job.
     level_seconds: Middle,
+    /// Seconds of the drafter for a draft before which it had something to catch up with.
+    late_seconds: Middle,
 }
 
 impl Control {
     /// `branches`: the drafter knows alternatives.
     pub(crate) fn new(depth: DraftDepth, shape: DraftShape, branches: bool) -> Self {
         let shape = if branches { shape } else { DraftShape::Chain };
-        let (levels, costs, level_seconds) = (Levels::new(), Costs::default(), Middle::default());
-        Self { depth, shape, levels, second: (0.0, 0.0), costs, level_seconds }
+        let (levels, costs, seconds) = (Levels::new(), Costs::default(), Middle::default());
+        let second = (0.0, 0.0);
+        Self { depth, shape, levels, second, costs, level_seconds: seconds, late_seconds: seconds }
     }
 
     /// How many levels to draft for a job, in a step that has `rows` rows without drafts, those of `jobs` jobs that may have
@@ -316,8 +321,9 @@ impl Control {
             }
         }
         if best == 0 {
-            let least = ((time(PROBE) - 1.0).max(0.0) / PROBING) as u32;
-            job.pause = job.next_pause.max(least).min(PAUSE.1);
+            let late = self.late_seconds.known(self.costs.now).unwrap_or(0.0) / plain;
+            let least = (((time(PROBE) - 1.0).max(0.0) + late) / PROBING) as u32;
+            job.pause = job.next_pause.max(least.min(LONGEST_PAUSE));
             job.next_pause = (job.next_pause * 2).min(PAUSE.1);
         }
         best
@@ -359,6 +365,11 @@ impl Control {
             self.level_seconds.record(time.as_secs_f64() / levels as f64, self.costs.now);
         }
     }
+
+    /// How long the drafter took for one job that it had to catch up with.
+    pub(crate) fn drafted_late(&mut self, time: Duration) {
+        self.late_seconds.record(time.as_secs_f64(), self.costs.now);
+    }
 }
 
 #[cfg(test)]
@@ -370,8 +381,10 @@ mod tests {
         control: Control,
         job: JobControl,
         row: f64,
-        /// What the drafter takes for a level.
+        /// What the drafter takes for a level, and for each step that it had not to look at.
         level: f64,
+        behind: f64,
+        late: usize,
     }
 
     impl World {
@@ -382,7 +395,7 @@ mod tests {
         /// A drafter that knows alternatives, all of them wrong.
         fn shaped(row: f64, shape: DraftShape) -> Self {
             let control = Control::new(DraftDepth::Auto, shape, true);
-            Self { control, job: JobControl::new(), row, level: 0.0 }
+            Self { control, job: JobControl::new(), row, level: 0.0, behind: 0.0, late: 0 }
         }
 
         /// `steps` steps: tokens, seconds, and the depth of the last draft.
@@ -393,9 +406,16 @@ mod tests {
                 let nodes = self.control.nodes(&self.job, depth, (1, 1));
                 let accepted = right(step).min(depth);
                 let time = 1.0 + self.row * nodes as f64;
-                let drafting = self.level * depth as f64;
-                if self.job.warm {
-                    self.control.drafted(depth, Duration::from_secs_f64(drafting));
+                self.late += 1;
+                let mut drafting = self.level * depth as f64;
+                if depth > 0 {
+                    drafting += self.behind * std::mem::take(&mut self.late) as f64;
+                    let time = Duration::from_secs_f64(drafting);
+                    if self.job.warm {
+                        self.control.drafted(depth, time)
+                    } else {
+                        self.control.drafted_late(time)
+                    }
                 }
                 self.job.warm = depth > 0;
                 self.control.timed(1, nodes, Duration::from_secs_f64(time));
@@ -465,6 +485,14 @@ mod tests {
         assert!(tokens / seconds > 2.0, "{tokens} in {seconds}");
         let (tokens, seconds, _) = World { level: 1.5, ..World::new(0.1) }.run(1000, |_| 1);
         assert!(tokens / seconds > 0.97, "{tokens} in {seconds}");
+    }
+
+    #[test]
+    fn a_drafter_that_has_to_catch_up_is_asked_more_and_more_rarely() {
+        for (behind, level) in [(0.02, 0.05), (0.01, 0.3), (0.0, 2.0)] {
+            let (tokens, seconds, _) = World { behind, level, ..World::new(0.3) }.run(4000, |_| 0);
+            assert!(tokens / seconds > 0.97, "{behind}, {level}: {tokens} in {seconds}");
+        }
     }
 
     #[test]

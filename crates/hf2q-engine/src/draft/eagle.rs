@@ -5,12 +5,14 @@ mod fusion;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use hf2q_gguf::Bytes;
 use hf2q_model::eagle3::Eagle3;
 use hf2q_plan::{Backend, KvFormat, Passes, Plan};
 
 use crate::draft::{DraftRequest, DraftTree, Drafter, Seen};
 use crate::engine::{Engine, LogitRows, SequenceId, Work};
 use crate::error::EngineError;
+use crate::needs::Needs;
 use crate::options::EngineOptions;
 use crate::scheduler::JobId;
 use fusion::Fusion;
@@ -30,13 +32,24 @@ pub struct EagleDrafter {
 /// What is known of a job.
 struct Followed {
     sequence: SequenceId,
-    /// Rows that are not computed yet: tokens, and states one after another.
+    /// What was seen of positions that are not computed yet, `[rows, width]` of each tap: many at once cost little, and those
+    /// that no draft needs nothing.
+    features: Vec<Vec<f32>>,
+    rows: usize,
+    /// The token behind each of them, but for the last one's, which is not known.
     tokens: Vec<u32>,
-    states: Vec<f32>,
-    /// The state at the last position that was seen. The token behind that is not known.
-    last: Vec<f32>,
     /// The position that is seen next.
     next: usize,
+}
+
+impl Followed {
+    /// Takes the first `count` positions out.
+    fn take(&mut self, count: usize) -> Vec<Vec<f32>> {
+        let rows = self.rows;
+        self.rows -= count;
+        let of_tap = |values: &mut Vec<f32>| values.drain(..values.len() / rows.max(1) * count).collect();
+        self.features.iter_mut().map(of_tap).collect()
+    }
 }
 
 /// What a row of the head has given.
@@ -98,16 +111,29 @@ impl EagleDrafter {
         backend: &dyn Backend,
         (format, options): (KvFormat, EngineOptions),
     ) -> Result<Self, EngineError> {
-        let name = format!("eagle3 head of {} taps", head.taps().len());
-        let recording = head.record(format).map_err(|error| failed(&name, error))?;
-        let weights = head.weights_for(&recording);
-        let plan = Arc::new(Plan::compile(recording, Passes::ALL));
+        let name = name(&head);
+        let (plan, weights) = planned(&head, format)?;
         let engine = Engine::open(backend, plan, weights, options)?;
-        let fusion = Fusion::open(&head, backend, options.rows).map_err(|error| match error {
-            fusion::Error::Model(error) => failed(&name, error),
-            fusion::Error::Backend(error) => error.into(),
-        })?;
+        let fusion = Fusion::open(&head, backend, options.rows).map_err(|error| error.of(&name))?;
         Ok(Self { name, head, fusion, engine, jobs: HashMap::new() })
+    }
+
+    /// What [`EagleDrafter::open`] would take of memory with the same arguments.
+    ///
+    /// # Errors
+    /// As there, but for the memory itself.
+    pub fn needs(
+        head: &Eagle3,
+        backend: &dyn Backend,
+        (format, options): (KvFormat, EngineOptions),
+    ) -> Result<Needs, EngineError> {
+        let (plan, weights) = planned(head, format)?;
+        let mut needs = Needs::new(backend, &plan, weights, options)?;
+        let (weights, work) =
+            Fusion::needs(head, backend, options.rows).map_err(|error| error.of(&name(head)))?;
+        needs.weights = needs.weights.saturating_add(weights);
+        needs.work = needs.work.saturating_add(work);
+        Ok(needs)
     }
 
     /// Makes sure that the job's next position is `from`; what was seen before others is of no use otherwise.
@@ -117,24 +143,22 @@ impl EagleDrafter {
         }
         self.forget(id);
         let sequence = self.engine.add_sequence()?;
-        let (tokens, states, last) = (Vec::new(), Vec::new(), Vec::new());
-        self.jobs.insert(id, Followed { sequence, tokens, states, last, next: from });
+        let features = vec![Vec::new(); self.head.taps().len()];
+        self.jobs.insert(id, Followed { sequence, features, rows: 0, tokens: Vec::new(), next: from });
         Ok(())
     }
 
     /// Takes over what the target has computed of a job.
     fn take(&mut self, seen: &Seen<'_>) -> Result<(), EngineError> {
-        let states = self.fusion.states(seen.tokens.len(), seen.features)?;
-        let states = states.ok_or_else(|| failed(&self.name, "it is not shown what it asked for"))?;
+        if !self.fusion.reads(seen.tokens.len(), seen.features) {
+            return Err(failed(&self.name, "it is not shown what it asked for"));
+        }
         self.follow(seen.job, seen.from)?;
         let Some(job) = self.jobs.get_mut(&seen.job) else { return Ok(()) };
-        for (&token, state) in seen.tokens.iter().zip(states.chunks(self.head.width())) {
-            if !job.last.is_empty() {
-                job.tokens.push(token);
-                job.states.append(&mut job.last);
-            }
-            job.last.extend_from_slice(state);
-        }
+        // The token of a sequence's first position, or of one whose token a draft has computed, is behind no other.
+        job.tokens.extend_from_slice(&seen.tokens[usize::from(job.rows == 0)..]);
+        job.rows += seen.tokens.len();
+        job.features.iter_mut().zip(seen.features).for_each(|(all, new)| all.extend_from_slice(new));
         job.next += seen.tokens.len();
         let most = self.engine.options().rows;
         if job.tokens.len() >= most { self.catch_up(seen.job, most) } else { Ok(()) }
@@ -146,7 +170,7 @@ impl EagleDrafter {
         while job.tokens.len() >= below && !job.tokens.is_empty() {
             let rows = job.tokens.len().min(self.engine.options().rows);
             let tokens: Vec<u32> = job.tokens.drain(..rows).collect();
-            let inputs = [job.states.drain(..rows * self.head.width()).collect()];
+            let inputs = [self.fusion.states(rows, &job.take(rows))?];
             let work = Work::new(job.sequence, &tokens, LogitRows::None).with_inputs(&inputs);
             self.engine.step(&[work], None)?;
         }
@@ -159,7 +183,7 @@ impl EagleDrafter {
         let context = self.engine.options().context;
         let held = self.engine.len(job.sequence)? + job.tokens.len();
         let depth = request.depth.min(request.room);
-        let whole = job.next + 1 == request.history.len() && !job.last.is_empty();
+        let whole = job.next + 1 == request.history.len() && job.rows > 0;
         if !whole || depth == 0 || held + depth > context {
             return Ok(None);
         }
@@ -180,9 +204,9 @@ impl EagleDrafter {
         let mut parts = Vec::new();
         for chain in chains.iter_mut() {
             let Some(job) = self.jobs.get_mut(&chain.request.job) else { continue };
-            let (mut tokens, mut states) = (std::mem::take(&mut job.tokens), std::mem::take(&mut job.states));
+            let mut tokens = std::mem::take(&mut job.tokens);
             tokens.push(chain.history.last().copied().unwrap_or_default());
-            states.append(&mut job.last);
+            let states = self.fusion.states(tokens.len(), &job.take(tokens.len()))?;
             parts.push((chain.sequence, tokens, [states]));
         }
         let work: Vec<Work<'_>> = parts
@@ -272,6 +296,17 @@ impl Drafter for EagleDrafter {
         let _ = self.engine.remove_sequence(job.sequence);
         self.engine.forget();
     }
+}
+
+fn name(head: &Eagle3) -> String {
+    format!("eagle3 head of {} taps", head.taps().len())
+}
+
+/// The plan of a head's layer, and its weights.
+fn planned(head: &Eagle3, format: KvFormat) -> Result<(Arc<Plan>, Vec<Bytes>), EngineError> {
+    let recording = head.record(format).map_err(|error| failed(&name(head), error))?;
+    let weights = head.weights_for(&recording);
+    Ok((Arc::new(Plan::compile(recording, Passes::ALL)), weights))
 }
 
 fn failed(drafter: &str, why: impl ToString) -> EngineError {

@@ -215,8 +215,12 @@ impl Scheduler {
             }
         };
         // What a drafter computes of a job for the first time, or after a pause, says nothing of a level.
-        if warm && drafted.iter().all(|tree| !tree.is_empty()) {
-            drafts.control.drafted(levels, took);
+        if drafted.iter().all(|tree| !tree.is_empty()) {
+            if warm {
+                drafts.control.drafted(levels, took);
+            } else if let [_] = &drafted[..] {
+                drafts.control.drafted_late(took);
+            }
         }
         for (wish, tree) in wishes.iter().zip(&drafted) {
             running[shares[wish.share].at].job.control.warm = !tree.is_empty();

@@ -303,6 +303,10 @@ fn a_stop_token_inside_an_accepted_run_ends_the_answer_there() {
     let (log, stats) = run(small().with_drafts(right()), warm(vec![stop], 5));
     assert_eq!((log.finish(), log.tokens()), (Some(Finish::Stop(stop)), answer[..3].to_vec()));
     assert_eq!((usage(&log).1, stats.answer_tokens, stats.steps), (3, 3, 2));
+    // A step that draws the stop token and nothing else gives no token.
+    let (log, stats) = run(small(), warm(vec![stop], 5));
+    let Some(Event::Finished { drafts, .. }) = log.events().pop() else { panic!("{:?}", log.events()) };
+    assert_eq!((drafts.steps, stats.answer_steps, stats.answer_tokens, stats.steps), (3, 3, 3, 4));
     // The limit holds in a run that is right beyond it.
     for limit in 0..7 {
         let (log, stats) = run(small().with_drafts(right()), warm(vec![], limit));

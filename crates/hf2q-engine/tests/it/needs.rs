@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hf2q_cpu::{CpuBackend, CpuOptions};
-use hf2q_engine::{Engine, EngineOptions, Needs};
+use hf2q_engine::{Budget, CacheOptions, Engine, EngineOptions, Needs, Scheduler};
 use hf2q_model::{Model, RecordOptions, toy};
 use hf2q_plan::{PAGE, Passes, Plan};
 
@@ -27,6 +27,24 @@ fn an_engine_takes_what_it_needs() {
             assert_eq!((needs.caches(), needs.work), (memory.caches, memory.work), "{name}, {kv}");
             let pages: Vec<usize> = engine.cache_stats().groups.iter().map(|g| g.pages).collect();
             assert_eq!(needs.groups.iter().map(|g| g.pages).collect::<Vec<_>>(), pages, "{name}, {kv}");
+        }
+    }
+}
+
+#[test]
+fn the_longest_sequence_is_the_one_that_a_scheduler_takes() {
+    let backend = CpuBackend::new(CpuOptions { threads: 1, isa: None }).unwrap();
+    for (name, model) in toy::all(2) {
+        let recording = model.record(&RecordOptions::default()).unwrap();
+        let weights = model.weights_for(&recording);
+        let plan = Arc::new(Plan::compile(recording, Passes::ALL));
+        for pages in [1, 2, 3, 9] {
+            let cache = CacheOptions { budget: Budget::Pages(pages), ..CacheOptions::default() };
+            let options = EngineOptions { context: 500, cache, ..SIZES };
+            let needs = Needs::new(&backend, &plan, weights.clone(), options).unwrap();
+            let engine = Engine::open(&backend, Arc::clone(&plan), weights.clone(), options).unwrap();
+            let taken = Scheduler::new(engine, crate::scheduler::OPTIONS).unwrap().limits().tokens;
+            assert_eq!(needs.tokens().min(500), taken, "{name}, {pages} pages");
         }
     }
 }

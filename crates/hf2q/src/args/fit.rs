@@ -6,7 +6,7 @@ use clap::Args;
 use hf2q_model::RecordOptions;
 
 use super::convert::{parse_size, recipes};
-use super::{KV_HELP, MOST, MOST_ROWS, MOST_THREADS, number};
+use super::{DraftArg, KV_HELP, MOST, MOST_ROWS, MOST_THREADS, number};
 use crate::device::{DEVICE_HELP, DeviceArg};
 
 #[derive(Debug, Args)]
@@ -29,6 +29,9 @@ pub(crate) struct FitArgs {
     /// The type of weights into which the model would be converted [default: q8_0 for a checkpoint folder, else its own]
     #[arg(long = "type", value_name = "TYPE", ignore_case = true, value_parser = recipes())]
     pub(crate) ty: Option<String>,
+    /// Count what guesses tokens as well, as with `run --draft`
+    #[arg(long, value_name = "ngram|none|MODEL", default_value = "none")]
+    pub(crate) draft: DraftArg,
     /// Prompt tokens computed in one step
     #[arg(long, default_value_t = 512, value_parser = number(1..=MOST_ROWS))]
     pub(crate) chunk: usize,

@@ -19,7 +19,7 @@ pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod store;
-mod texts;
+pub(crate) mod texts;
 pub(crate) mod tokenize;
 pub(crate) mod trace;
 pub(crate) mod verify;

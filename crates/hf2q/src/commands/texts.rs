@@ -18,7 +18,7 @@ pub(super) fn read(path: &Path) -> Result<String> {
 }
 
 /// Says it where more tokens are read at once than the model was made for: what it predicts there says little of it.
-pub(super) fn note_length(flag: &str, tokens: usize, model: &Model) {
+pub(crate) fn note_length(flag: &str, tokens: usize, model: &Model) {
     let longest = model.config().context_length;
     if tokens > longest {
         terminal::note(&format!(

@@ -72,6 +72,43 @@ fn drafters_that_do_not_fit_are_refused() {
 }
 
 #[test]
+fn a_drafter_for_another_model_is_refused_before_a_server_listens() {
+    let place = Place::new();
+    let models = [place.converted("tiny-moe", "q8_0"), place.converted("tiny-dense", "q8_0")];
+    let [moe, dense] = &models;
+    let served = [format!("one={moe}"), format!("other={dense}")];
+    let run = |draft: &str| place.run(&["serve", &served[0], &served[1], "--port", "0", "--draft", draft]);
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/tokenizer/smollm.gguf");
+    run(fixture).failure(&["--draft for one", "another vocabulary: token 0 is"]);
+}
+
+#[test]
+fn what_drafts_is_counted_where_memory_is() {
+    let place = Place::new();
+    let model = place.converted("tiny-moe", "q8_0");
+    let head = crate::support::bundled("eagle3-tiny-moe");
+    place.run(&["convert", head.to_str().unwrap(), "-o", "head.gguf"]).success();
+    let fit = |draft: &str, more: &[&str]| {
+        let args = ["fit", &model, "--memory", "4G", "--threads", "1", "--kv", "f16", "--draft", draft];
+        place.run(&[&args[..], more].concat()).success()
+    };
+    let json = |draft: &str| -> Value { serde_json::from_str(&fit(draft, &["--json"])).unwrap() };
+    let number = |json: &Value, path: &str| json.pointer(path).and_then(Value::as_u64).unwrap();
+    let plain = json("none");
+    assert_eq!(plain["candidates"][0]["drafter"], Value::Null);
+    for draft in ["head.gguf", &model] {
+        let found = json(draft);
+        let of = |name: &str| number(&found, &format!("/candidates/0/{name}"));
+        let parts = ["drafter/weights", "drafter/caches", "drafter/activations"].map(of);
+        assert!(parts.iter().all(|&bytes| bytes > 0), "{draft}: {parts:?}");
+        let own = number(&found, "/weights") + of("caches") + of("activations");
+        assert_eq!(of("total"), own + parts.iter().sum::<u64>(), "{draft}");
+        assert!(draft != model || parts[1] == of("caches"), "it is its own drafter: {found}");
+    }
+    assert!(fit("head.gguf", &[]).contains("  drafter  "));
+}
+
+#[test]
 fn what_guesses_are_good_for_is_measured() {
     let place = Place::new();
     let model = place.converted("tiny-moe", "q8_0");

@@ -78,6 +78,9 @@ fn a_context_longer_than_the_models_is_no_secret() {
     let ran = place.run(&["fit", &model, "-c", "5000", "--kv", "tq4"]);
     assert!(ran.stderr.contains("--context 5000 is more than the model's context of 4096 tokens"), "{ran:?}");
     assert!(ran.success().contains("advice: take --kv 'tq4', which leaves "));
+    let ran = place.run(&["run", &model, "x", "--raw", "-n", "1", "-c", "5000"]);
+    assert!(ran.stderr.contains("--context 5000 is more than the model's context of 4096 tokens"), "{ran:?}");
+    ran.success();
 }
 
 #[test]

@@ -11,6 +11,8 @@ struct Serving {
     child: Child,
     errors: BufReader<std::process::ChildStderr>,
     address: String,
+    /// What it said before it listened.
+    said: String,
 }
 
 impl Serving {
@@ -29,7 +31,7 @@ impl Serving {
             }
             seen += &line;
         };
-        Self { child, errors, address }
+        Self { child, errors, address, said: seen }
     }
 
     fn ask(&self, method: &str, path: &str, body: &str) -> String {
@@ -67,6 +69,30 @@ fn a_checkpoint_is_served_and_the_server_ends_when_it_is_told_to() {
     let (status, said) = server.end();
     assert_eq!(status, Some(0), "{said}");
     assert!(said.contains("POST /v1/chat/completions 200") && said.contains("stopping"), "{said}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_context_is_no_longer_than_the_model_and_the_memory_of_the_caches_allow() {
+    let place = Place::new();
+    let model = place.converted("tiny-dense", "q8_0");
+    let served = format!("small={model}");
+    let most = |server: &Serving| {
+        let answer = server.ask("POST", "/tokenize", r#"{"prompt": "x"}"#);
+        answer.split("\"max_model_len\":").nth(1).map(|rest| rest.trim_end_matches('}').trim().to_owned())
+    };
+    for (flags, tokens, note) in [
+        (&["--context", "16777216"][..], "4096", "--context 16777216 is more than the model's context of 4096"),
+        (&["--context", "4000", "--kv-memory", "1M"], "", "the memory for keys and values holds "),
+    ] {
+        let server = Serving::new(&place, &[&[&served[..]], flags].concat());
+        let found = most(&server).unwrap_or_default();
+        let limit: usize = found.parse().unwrap_or_else(|_| panic!("{found:?}"));
+        assert!(found == tokens || tokens.is_empty() && (64..4000).contains(&limit), "{found}");
+        let said = server.said.clone();
+        assert!(said.contains(note), "{said}");
+        assert_eq!(server.end().0, Some(0));
+    }
 }
 
 #[test]

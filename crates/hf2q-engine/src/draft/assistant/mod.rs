@@ -13,6 +13,7 @@ use hf2q_plan::{Backend, KvFormat, Passes, Plan, Recording};
 use crate::draft::{DraftRequest, DraftTree, Drafter, Seen};
 use crate::engine::{Engine, LogitRows, SequenceId, Work};
 use crate::error::EngineError;
+use crate::needs::Needs;
 use crate::options::{Budget, CacheOptions, EngineOptions, WindowPolicy};
 use crate::scheduler::JobId;
 use chain::Chain;
@@ -65,7 +66,7 @@ impl AssistantDrafter {
         backend: &dyn Backend,
         (format, options): (KvFormat, EngineOptions),
     ) -> Result<Self, EngineError> {
-        let name = format!("assistant of {} layers", assistant.drafter().config().layers.len());
+        let name = name(&assistant);
         let refused = |error: ModelError| failed(&name, error);
         let found = assistant.taps(target).map_err(refused)?;
         let (taps, kv) = rows::taps(found);
@@ -76,6 +77,22 @@ impl AssistantDrafter {
         let plan = Arc::new(Plan::compile(recording, Passes::ALL));
         let engine = Engine::open(backend, plan, weights, options)?;
         Ok(Self { name, assistant, engine, taps, kv, jobs: HashMap::new(), serial: 0, width })
+    }
+
+    /// What [`AssistantDrafter::open`] would take of memory with the same arguments.
+    ///
+    /// # Errors
+    /// As there, but for the memory itself.
+    pub fn needs(
+        assistant: &Assistant,
+        target: &Recording,
+        backend: &dyn Backend,
+        (format, options): (KvFormat, EngineOptions),
+    ) -> Result<Needs, EngineError> {
+        let recording = assistant.record(format).map_err(|error| failed(&name(assistant), error))?;
+        let weights = assistant.weights_for(&recording);
+        let options = sizes(options, &recording, target);
+        Needs::new(backend, &Plan::compile(recording, Passes::ALL), weights, options)
     }
 
     /// Makes sure that the job's next position is `from`; what was seen before others is of no use otherwise.
@@ -259,6 +276,10 @@ fn mark(serial: u64, at: usize, base: usize) -> u32 {
     let unit = u32::try_from(at).ok().and_then(|at| base.checked_pow(at));
     let digit = unit.map_or(0, |unit| serial / unit % base);
     u32::try_from(digit).unwrap_or(0)
+}
+
+fn name(assistant: &Assistant) -> String {
+    format!("assistant of {} layers", assistant.drafter().config().layers.len())
 }
 
 fn failed(drafter: &str, why: impl ToString) -> EngineError {

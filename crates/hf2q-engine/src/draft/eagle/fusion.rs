@@ -2,14 +2,27 @@
 
 use std::sync::Arc;
 
+use hf2q_gguf::Bytes;
 use hf2q_model::ModelError;
 use hf2q_model::eagle3::Eagle3;
 use hf2q_plan::{Backend, BackendError, Limits, Passes, Plan, Program, Row, Step};
+
+use crate::error::EngineError;
 
 /// Why a head's first matrix could not be prepared.
 pub(super) enum Error {
     Model(ModelError),
     Backend(BackendError),
+}
+
+impl Error {
+    /// As the engine says it of a drafter.
+    pub(super) fn of(self, drafter: &str) -> EngineError {
+        match self {
+            Self::Model(error) => super::failed(drafter, error),
+            Self::Backend(error) => error.into(),
+        }
+    }
 }
 
 /// The head's plan for it, which has no caches.
@@ -24,25 +37,31 @@ pub(super) struct Fusion {
 
 impl Fusion {
     pub(super) fn open(head: &Eagle3, backend: &dyn Backend, rows: usize) -> Result<Self, Error> {
-        let recording = head.record_fusion().map_err(Error::Model)?;
-        let weights = head.weights_for(&recording);
-        let limits = Limits { max_rows: rows, max_logit_rows: rows, pages: Vec::new() };
-        let plan = Arc::new(Plan::compile(recording, Passes::ALL));
+        let (plan, weights, limits) = planned(head, rows)?;
         let program = backend.open(plan, weights, &limits).map_err(Error::Backend)?;
         Ok(Self { program, rows, taps: head.taps().len(), features: head.features() })
     }
 
-    /// States of `count` rows, one after another; `features` has the rows of each tap. `None`: these are others than the head
-    /// reads.
-    pub(super) fn states(
-        &mut self,
-        count: usize,
-        features: &[Vec<f32>],
-    ) -> Result<Option<Vec<f32>>, BackendError> {
-        let width = self.features / self.taps.max(1);
-        if features.len() != self.taps || features.iter().any(|values| values.len() != count * width) {
-            return Ok(None);
-        }
+    /// Bytes of weights and of activations.
+    pub(super) fn needs(head: &Eagle3, backend: &dyn Backend, rows: usize) -> Result<(usize, usize), Error> {
+        let (plan, weights, limits) = planned(head, rows)?;
+        let bytes = weights.iter().map(|w| w.len()).sum();
+        Ok((bytes, backend.memory(&plan, weights, &limits).map_err(Error::Backend)?.work))
+    }
+
+    /// Values in a row of one tap.
+    fn width(&self) -> usize {
+        self.features / self.taps.max(1)
+    }
+
+    /// Whether these are `count` rows of what the head reads, of each tap.
+    pub(super) fn reads(&self, count: usize, features: &[Vec<f32>]) -> bool {
+        features.len() == self.taps && features.iter().all(|values| values.len() == count * self.width())
+    }
+
+    /// States of `count` rows, one after another; `features` has the rows of each tap.
+    pub(super) fn states(&mut self, count: usize, features: &[Vec<f32>]) -> Result<Vec<f32>, BackendError> {
+        let width = self.width();
         let mut states = Vec::new();
         for first in (0..count).step_by(self.rows) {
             let range = first..(first + self.rows).min(count);
@@ -53,6 +72,14 @@ impl Fusion {
             let step = Step::new(vec![row; range.len()], Vec::new(), wanted)?.with_inputs(vec![side_by_side]);
             states.extend_from_slice(self.program.run(&step, None)?);
         }
-        Ok(Some(states))
+        Ok(states)
     }
+}
+
+/// The plan with its weights, for steps of so many rows.
+fn planned(head: &Eagle3, rows: usize) -> Result<(Arc<Plan>, Vec<Bytes>, Limits), Error> {
+    let recording = head.record_fusion().map_err(Error::Model)?;
+    let weights = head.weights_for(&recording);
+    let limits = Limits { max_rows: rows, max_logit_rows: rows, pages: Vec::new() };
+    Ok((Arc::new(Plan::compile(recording, Passes::ALL)), weights, limits))
 }

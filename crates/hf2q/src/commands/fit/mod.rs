@@ -12,8 +12,9 @@ use hf2q_model::{Model, RecordOptions};
 use hf2q_plan::{Backend, PAGE, Passes, Plan};
 
 use super::texts;
-use crate::args::FitArgs;
+use crate::args::{DraftArg, DraftArgs, FitArgs};
 use crate::device::Wish;
+use crate::drafts::DraftModel;
 use crate::session::{DEFAULT_CONTEXT, ENDS};
 use crate::{memory, terminal};
 
@@ -32,18 +33,48 @@ struct Question {
     memory: u64,
     /// The GPU whose memory it is, if it is one.
     device: Option<String>,
+    /// What guesses tokens, and how many of a step.
+    drafter: Option<DraftModel>,
+    draft_rows: usize,
 }
 
-/// A plan and its weights.
-type Subject = (Arc<Plan>, Vec<Bytes>);
+/// A plan, its weights, and what drafts for the model with caches of these formats.
+struct Subject<'a> {
+    plan: Plan,
+    weights: Vec<Bytes>,
+    drafter: Option<&'a DraftModel>,
+    target: (&'a Model, &'a RecordOptions),
+}
+
+impl Subject<'_> {
+    fn needs(&self, backend: &dyn Backend, sizes: EngineOptions) -> Result<(Needs, Option<Needs>)> {
+        let needs = Needs::new(backend, &self.plan, self.weights.clone(), sizes)?;
+        let drafter = self.drafter.map(|drafter| drafter.needs(backend, self.target, sizes)).transpose()?;
+        Ok((needs, drafter))
+    }
+}
 
 /// What caches of some formats take.
 struct Candidate {
     kv: RecordOptions,
     needs: Needs,
+    /// Of what drafts.
+    drafter: Option<Needs>,
     fits: bool,
     /// Tokens of the longest context that fits; `None`: none does.
     largest: Option<usize>,
+}
+
+impl Candidate {
+    /// All bytes.
+    fn total(&self) -> usize {
+        total(&self.needs, self.drafter.as_ref())
+    }
+}
+
+/// All bytes.
+fn total(needs: &Needs, drafter: Option<&Needs>) -> usize {
+    needs.total().saturating_add(drafter.map_or(0, Needs::total))
 }
 
 pub(crate) fn run(args: &FitArgs) -> Result<()> {
@@ -57,6 +88,8 @@ pub(crate) fn run(args: &FitArgs) -> Result<()> {
         chunk: args.chunk,
         memory: 0,
         device: None,
+        drafter: drafter(args, &model)?,
+        draft_rows: DraftArgs { draft: args.draft.clone(), ..DraftArgs::none() }.rows(),
     };
     texts::note_length("--context", question.context, &model);
     let formats = formats(args, &model)?;
@@ -79,7 +112,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<()> {
             found => found?,
         };
         // Where nobody asked for it, what is no smaller than something better says nothing.
-        let smaller = |last: &Candidate| candidate.needs.total() < last.needs.total();
+        let smaller = |last: &Candidate| candidate.total() < last.total();
         if !args.kv.is_empty() || candidates.last().is_none_or(smaller) {
             candidates.push(candidate);
         }
@@ -96,6 +129,13 @@ pub(crate) fn run(args: &FitArgs) -> Result<()> {
         bail!("{}", output::nothing_fits(&question, &candidates));
     }
     if args.json { Ok(()) } else { terminal::print_line(&output::advice(&question, &candidates)) }
+}
+
+/// The drafter that a file holds.
+fn drafter(args: &FitArgs, model: &Model) -> Result<Option<DraftModel>> {
+    let DraftArg::Model(path) = &args.draft else { return Ok(None) };
+    // The tokens of a checkpoint are not read.
+    Ok(Some(DraftModel::read(path, model, None).context("--draft")?))
 }
 
 /// Whether a backend has no kernel for something.
@@ -122,39 +162,40 @@ impl Question {
     }
 
     fn candidate(&self, backend: &dyn Backend, model: &Model, kv: RecordOptions) -> Result<Candidate> {
-        let recording = model.record(&kv)?;
+        let all_rows = self.drafter.is_some() || kv.all_rows;
+        let recording = model.record(&RecordOptions { all_rows, ..kv })?;
         let weights = model.weights_for(&recording);
-        let subject = (Arc::new(Plan::compile(recording, Passes::ALL)), weights);
-        let needs = self.needs(backend, &subject, self.context)?;
-        let fits = self.fits(&needs);
+        let plan = Plan::compile(recording, Passes::ALL);
+        let subject = Subject { plan, weights, drafter: self.drafter.as_ref(), target: (model, &kv) };
+        let (needs, drafter) = subject.needs(backend, self.sizes(self.context))?;
+        let fits = self.fits(&needs, drafter.as_ref());
         let largest = self.largest(backend, &subject)?;
-        Ok(Candidate { kv, needs, fits, largest })
+        Ok(Candidate { kv, needs, drafter, fits, largest })
     }
 
     /// As conversations are opened.
     fn sizes(&self, context: usize) -> EngineOptions {
         let windows = WindowPolicy::Drop { ends: ENDS };
+        let rows = self.chunk.max(1 + self.draft_rows).min(context);
         EngineOptions {
             context,
             sequences: self.sequences,
-            rows: self.chunk.min(context),
-            logit_rows: self.sequences.min(self.chunk).min(context),
+            rows,
+            logit_rows: (self.sequences + self.draft_rows).min(rows),
             cache: CacheOptions { windows, ..CacheOptions::default() },
         }
     }
 
-    fn needs(&self, backend: &dyn Backend, subject: &Subject, context: usize) -> Result<Needs> {
-        Ok(Needs::new(backend, &subject.0, subject.1.clone(), self.sizes(context))?)
-    }
-
-    fn fits(&self, needs: &Needs) -> bool {
-        needs.total() as u64 <= self.memory
+    fn fits(&self, needs: &Needs, drafter: Option<&Needs>) -> bool {
+        total(needs, drafter) as u64 <= self.memory
     }
 
     /// The longest context that fits, in whole pages unless it is the model's own.
-    fn largest(&self, backend: &dyn Backend, subject: &Subject) -> Result<Option<usize>> {
-        let fits =
-            |context: usize| Ok::<bool, anyhow::Error>(self.fits(&self.needs(backend, subject, context)?));
+    fn largest(&self, backend: &dyn Backend, subject: &Subject<'_>) -> Result<Option<usize>> {
+        let fits = |context: usize| -> Result<bool> {
+            let (needs, drafter) = subject.needs(backend, self.sizes(context))?;
+            Ok(self.fits(&needs, drafter.as_ref()))
+        };
         if fits(self.longest)? {
             return Ok(Some(self.longest));
         }

@@ -36,7 +36,9 @@ pub(super) fn table(q: &Question, candidates: &[Candidate], given: bool) -> Resu
     terminal::print_line(&format!("memory: {} {whose}{device}\n", terminal::bytes(q.memory)))?;
     let mut header: Vec<String> = vec!["--kv".into(), "per token".into()];
     header.extend(groups.iter().map(|g| g.name.clone()));
-    header.extend(["caches", "activations", "in all", "fits", "longest context"].map(str::to_owned));
+    header.extend(["caches", "activations"].map(str::to_owned));
+    header.extend(first.drafter.as_ref().map(|_| "drafter".to_owned()));
+    header.extend(["in all", "fits", "longest context"].map(str::to_owned));
     let rows = candidates.iter().map(|c| cells(c, &groups));
     terminal::print_table(&std::iter::once(header).chain(rows).collect::<Vec<_>>(), 1)?;
     terminal::print_line("")
@@ -60,7 +62,9 @@ fn cells(c: &Candidate, groups: &[&GroupNeeds]) -> Vec<String> {
     let mut cells = vec![c.kv.to_string(), bytes(n.token_bytes())];
     let of = |name: &str| n.groups.iter().find(|g| g.name == name).map(|g| bytes(g.bytes()));
     cells.extend(groups.iter().map(|g| of(&g.name).unwrap_or_else(|| "-".to_owned())));
-    cells.extend([n.caches(), n.work, n.total()].map(bytes));
+    cells.extend([n.caches(), n.work].map(bytes));
+    cells.extend(c.drafter.as_ref().map(|drafter| bytes(drafter.total())));
+    cells.push(bytes(c.total()));
     cells.push(if c.fits { "yes" } else { "no" }.to_owned());
     cells.push(c.largest.map_or_else(|| "-".to_owned(), |n| n.to_string()));
     cells
@@ -104,7 +108,10 @@ fn candidate(q: &Question, c: &Candidate) -> serde_json::Value {
         "caches": c.needs.caches(),
         "bytes_per_sequence": c.needs.caches() / q.sequences,
         "activations": work,
-        "total": c.needs.total(),
+        "drafter": c.drafter.as_ref().map(|d| json!({
+            "weights": d.weights, "caches": d.caches(), "activations": d.work,
+        })),
+        "total": c.total(),
         "fits": c.fits,
         "largest_context": c.largest,
     })
@@ -113,14 +120,14 @@ fn candidate(q: &Question, c: &Candidate) -> serde_json::Value {
 /// One line: what to do.
 pub(super) fn advice(q: &Question, candidates: &[Candidate]) -> String {
     let Some(best) = candidates.iter().find(|c| c.fits) else { return nothing_fits(q, candidates) };
-    let left = terminal::bytes(q.memory.saturating_sub(best.needs.total() as u64));
+    let left = terminal::bytes(q.memory.saturating_sub(best.total() as u64));
     let flags = match best.kv == hf2q_model::RecordOptions::default() {
         true => "f16, the default, fits and".to_owned(),
         false => format!("take --kv '{}', which", best.kv),
     };
     match candidates.first().filter(|first| !first.fits) {
         Some(first) => {
-            let over = terminal::bytes((first.needs.total() as u64).saturating_sub(q.memory));
+            let over = terminal::bytes((first.total() as u64).saturating_sub(q.memory));
             format!("advice: {flags} leaves {left}; {} would need {over} more", first.kv)
         }
         None => format!("advice: {flags} leaves {left}"),
@@ -129,7 +136,7 @@ pub(super) fn advice(q: &Question, candidates: &[Candidate]) -> String {
 
 /// What is missing, and what would fit.
 pub(super) fn nothing_fits(q: &Question, candidates: &[Candidate]) -> String {
-    let Some(least) = candidates.iter().min_by_key(|c| c.needs.total()) else {
+    let Some(least) = candidates.iter().min_by_key(|c| c.total()) else {
         return "the heads of this model can be stored in none of the formats".to_owned();
     };
     let what = format!(
@@ -138,7 +145,7 @@ pub(super) fn nothing_fits(q: &Question, candidates: &[Candidate]) -> String {
         plural(q.sequences, "sequence"),
         q.context,
         least.kv,
-        bytes(least.needs.total())
+        bytes(least.total())
     );
     let longest = candidates.iter().filter_map(|c| Some((c.largest?, c))).max_by_key(|(n, _)| *n);
     match longest {

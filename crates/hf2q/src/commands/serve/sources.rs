@@ -12,7 +12,7 @@ use hf2q_server::{Loaded, Source};
 use hf2q_text::{ChatTemplate, Tokenizer};
 
 use crate::args::{DraftArg, DraftArgs, EngineArgs, ServeArgs};
-use crate::drafts::{Prepared, Target, prepare};
+use crate::drafts::{DraftModel, Prepared, Target, Wanted, prepare};
 use crate::{load, memory, session, terminal};
 
 /// Rows whose logits one step gives, at least: embeddings and probabilities of prompts go in such chunks.
@@ -49,18 +49,30 @@ pub(crate) fn find(args: &ServeArgs) -> Result<Vec<Box<dyn Source>>> {
         busy: args.load.busy_chunk,
         kv_memory: args.load.kv_memory,
     });
-    // Of several models none is loaded yet, so that nobody would hear of it.
-    if let DraftArg::Model(path) = &args.drafts.draft {
-        load::any(path).context("--draft")?;
-    }
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
-    for given in &args.models {
-        for (id, path) in named(given)? {
-            let bytes = size(&path);
-            sources.push(Box::new(Local { id, path, bytes, how: Arc::clone(&how) }));
-        }
+    let models = args.models.iter().map(|given| named(given)).collect::<Result<Vec<_>>>()?.concat();
+    // Of several models none is loaded yet, so that nobody would hear of a drafter that is for others.
+    if let (DraftArg::Model(drafter), [_, _, ..]) = (&args.drafts.draft, &models[..]) {
+        load::any(drafter).context("--draft")?;
+        models.iter().try_for_each(|(id, path)| check_drafter(drafter, (id, path)))?;
+    }
+    for (id, path) in models {
+        let bytes = size(&path);
+        sources.push(Box::new(Local { id, path, bytes, how: Arc::clone(&how) }));
     }
     Ok(sources)
+}
+
+/// Refuses a drafter that is not for a model. What must be loaded from elsewhere or converted first, or cannot be read, is looked
+/// at when somebody asks for it.
+fn check_drafter(drafter: &Path, (id, path): (&str, &Path)) -> Result<()> {
+    let is_here = path.is_file() || path.is_dir() && !path.join("config.json").is_file();
+    let Some(gguf) = is_here.then(|| load::open(path).ok()).flatten() else { return Ok(()) };
+    let (Ok(tokenizer), Ok(model)) = (Tokenizer::from_metadata(gguf.metadata()), Model::load(&gguf)) else {
+        return Ok(());
+    };
+    DraftModel::read(drafter, &model, Some(&tokenizer)).with_context(|| format!("--draft for {id}"))?;
+    Ok(())
 }
 
 /// `NAME=MODEL`, or a model that is named after its file, folder or repository; all models of a folder.
@@ -144,10 +156,10 @@ impl Local {
         let how = &self.how;
         let sizes = how.sizes(&model)?;
         let target = Target { model: &model, tokenizer: &tokenizer, engine: &how.engine, sizes };
-        let Prepared { plan, backend, sizes, drafting, drafter_bytes } =
-            prepare(&target, &how.drafts, &|plan, backend, sizes| how.fit(&model, plan, (backend, sizes)))?;
+        let fit = |plan: &Plan, backend: &dyn Backend, wanted| how.fit(&model, plan, (backend, wanted));
+        let Prepared { plan, backend, sizes, drafting, drafter } = prepare(&target, &how.drafts, &fit)?;
         let needs = Needs::new(&*backend, &plan, model.weights_for(&plan.recording), sizes)?;
-        let engine = session::open(&model, plan, (&*backend, sizes))?;
+        let engine = session::open_with(&model, plan, (&*backend, sizes), drafter.as_ref())?;
         let busy_rows = how.busy.unwrap_or(BUSY_ROWS.max(2 * how.parallel)).clamp(1, sizes.rows);
         let kv = terminal::bytes(needs.caches() as u64);
         let drafts =
@@ -168,7 +180,7 @@ impl Local {
             template,
             sampling: session::default_sampling(metadata)?,
             pooling: pooling(metadata)?,
-            bytes: (needs.total() as u64).saturating_add(drafter_bytes),
+            bytes: needs.total().saturating_add(drafter.map_or(0, |d| d.total())) as u64,
             description,
         })
     }
@@ -176,7 +188,15 @@ impl Local {
 
 impl How {
     fn sizes(&self, model: &Model) -> Result<EngineOptions> {
-        let base = self.engine.sizes(model, 1)?;
+        let longest = model.config().context_length;
+        let mut engine = self.engine.clone();
+        if let Some(context) = engine.context.as_mut().filter(|context| **context > longest) {
+            terminal::note(&format!(
+                "note: --context {context} is more than the model's context of {longest} tokens, which is served"
+            ));
+            *context = longest;
+        }
+        let base = engine.sizes(model, 1)?;
         let rows = base.rows.max((2 * self.parallel).min(base.context));
         let logit_rows = LOGIT_ROWS.max(self.parallel + self.drafts.rows()).min(rows);
         let budget = match self.kv_memory {
@@ -187,25 +207,40 @@ impl How {
         Ok(EngineOptions { sequences: self.parallel, rows, logit_rows, cache, ..base })
     }
 
-    /// Where nobody says how much memory caches may take, they leave half of what is free.
+    /// Where nobody says how much memory caches may take, they and a drafter's leave half of what is free.
     fn fit(
         &self,
         model: &Model,
         plan: &Plan,
-        (backend, sizes): (&dyn Backend, EngineOptions),
+        (backend, (sizes, beside)): (&dyn Backend, Wanted),
     ) -> Result<EngineOptions> {
-        let needs = Needs::new(backend, plan, model.weights_for(&plan.recording), sizes)?;
+        let needs = |sizes| Needs::new(backend, plan, model.weights_for(&plan.recording), sizes);
+        let wanted = needs(sizes)?;
         let free = match backend.free_memory()? {
-            Some(free) => Some(free.saturating_sub(needs.weights as u64)),
+            Some(free) => Some(free.saturating_sub(wanted.weights as u64)),
             None => memory::free(),
         };
-        let most = free.map_or(u64::MAX, |free| free / 2);
-        if self.kv_memory.is_some() || needs.caches() as u64 <= most {
-            return Ok(sizes);
+        let most = free.map_or(f64::INFINITY, |free| free as f64 / 2.0 / (1.0 + beside));
+        if self.kv_memory.is_some() || wanted.caches() as f64 <= most {
+            return Ok(within(sizes, wanted.tokens()));
         }
-        let budget = Budget::Bytes(usize::try_from(most).unwrap_or(usize::MAX));
-        Ok(EngineOptions { cache: CacheOptions { budget, ..sizes.cache }, ..sizes })
+        let cache = CacheOptions { budget: Budget::Bytes(most as usize), ..sizes.cache };
+        let sizes = EngineOptions { cache, ..sizes };
+        Ok(within(sizes, needs(sizes)?.tokens()))
     }
+}
+
+/// A context no longer than the pages hold: nothing is made for more, and clients are told what is true.
+fn within(sizes: EngineOptions, tokens: usize) -> EngineOptions {
+    if tokens >= sizes.context {
+        return sizes;
+    }
+    terminal::note(&format!(
+        "note: the memory for keys and values holds {tokens} tokens, less than a context of {}; --kv-memory says how much it is",
+        sizes.context
+    ));
+    let rows = sizes.rows.min(tokens.saturating_mul(sizes.sequences));
+    EngineOptions { context: tokens, rows, logit_rows: sizes.logit_rows.min(rows), ..sizes }
 }
 
 /// What the file calls itself.
