@@ -82,7 +82,11 @@ fn a_context_is_no_longer_than_the_model_and_the_memory_of_the_caches_allow() {
         answer.split("\"max_model_len\":").nth(1).map(|rest| rest.trim_end_matches('}').trim().to_owned())
     };
     for (flags, tokens, note) in [
-        (&["--context", "16777216"][..], "4096", "--context 16777216 is more than the model's context of 4096"),
+        (
+            &["--context", "16777216"][..],
+            "4096",
+            "--context 16777216 is more than the model's context of 4096",
+        ),
         (&["--context", "4000", "--kv-memory", "1M"], "", "the memory for keys and values holds "),
     ] {
         let server = Serving::new(&place, &[&[&served[..]], flags].concat());
