@@ -150,11 +150,14 @@ pub struct Usage {
 pub struct DraftUse {
     /// Steps that gave it tokens; without drafts each gives one. That in which a stop token alone is drawn is none.
     pub steps: usize,
-    /// By level, the first one first: drafts that had it, and those of them whose token there was drawn.
+    /// By level, the first one first: drafts that had it, and those of them whose token there was drawn. A draft with alternatives
+    /// has the levels of its longest line that begins with what was drawn.
     pub levels: Vec<(u64, u64)>,
     /// Seconds that drafts saved, below 0 where they cost more: each step with a draft against as many steps without one as it
-    /// gave tokens, less all that the drafter took. Steps count with what such steps take at present, by the middle of the latest, and
-    /// only those that had nothing but answers and for whose rows the time without drafts is measured. `None`: there was no such step with a draft.
+    /// gave tokens, less what the drafter took for it, and less what it took in steps without a draft. Steps count with what such
+    /// steps take at present, by the middle of the latest. Those with drafts that had a prompt's rows too, or for whose rows the
+    /// time without drafts is not measured, are left out with all that the drafter took for them. `None`: no other step had a
+    /// draft.
     pub saved: Option<f64>,
 }
 

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use super::outcome::Outcome;
+
 /// The deepest level of drafts whose depth is chosen.
 const MOST_DEPTH: usize = 16;
 
@@ -40,8 +42,10 @@ pub enum DraftShape {
 /// How often an alternative is thought to be right where the first guess is wrong, before one was tried.
 const SECOND: f32 = 0.3;
 
-/// Of what is counted here, the past counts less with each draft.
+/// Of what is counted here of a job, the past counts less with each draft.
 const KEPT: f32 = 0.85;
+/// The same of all jobs.
+const KEPT_OF_ALL: f32 = 0.98;
 /// How many drafts the drafter's average over all jobs counts for in a job that is new.
 const PRIOR: f32 = 2.0;
 /// How likely the first level of the first draft is thought to be right.
@@ -56,8 +60,10 @@ const LONGEST_PAUSE: u32 = 4096;
 const PROBING: f64 = 0.015;
 /// Levels of a draft after a pause.
 const PROBE: usize = 2;
-/// Timed steps after which what they said is not believed any more.
-const OLD: u64 = 2 * LONGEST_PAUSE as u64;
+/// Timed steps after which what they said of steps is not believed any more: the context has grown since.
+const OLD: u64 = 300;
+/// The same of the drafter, which the longest pause must not make forget that it takes long.
+const OLD_DRAFTER: u64 = 2 * LONGEST_PAUSE as u64;
 /// By how much drafts must be expected to pay.
 const MARGIN: f64 = 1.02;
 /// What a further row is thought to cost, as a part of a step, before it is measured.
@@ -119,17 +125,18 @@ impl JobControl {
 }
 
 /// The middle one of the latest values: a few that the machine's other work has made large say nothing. It is forgotten where
-/// nothing was added for long.
+/// nothing was added for `OLD` steps.
 #[derive(Clone, Copy, Debug, Default)]
-struct Middle {
+struct Middle<const OLD: u64> {
     values: [f64; RECENT],
     /// How many values were added.
     count: usize,
     /// When something was added last.
     at: u64,
+    middle: f64,
 }
 
-impl Middle {
+impl<const OLD: u64> Middle<OLD> {
     fn record(&mut self, value: f64, now: u64) {
         if self.known(now).is_none() {
             self.count = 0;
@@ -137,17 +144,14 @@ impl Middle {
         self.values[self.count % RECENT] = value;
         self.count += 1;
         self.at = now;
+        let mut values = self.values;
+        let values = &mut values[..self.count.min(RECENT)];
+        values.sort_unstable_by(f64::total_cmp);
+        self.middle = f64::midpoint(values[(values.len() - 1) / 2], values[values.len() / 2]);
     }
 
     fn known(&self, now: u64) -> Option<f64> {
-        let mut values = self.values;
-        let values = &mut values[..self.count.min(RECENT)];
-        if values.is_empty() || now - self.at >= OLD {
-            return None;
-        }
-        values.sort_unstable_by(f64::total_cmp);
-        let (low, high) = ((values.len() - 1) / 2, values.len() / 2);
-        Some(f64::midpoint(values[low], values[high]))
+        (self.count > 0 && now - self.at < OLD).then_some(self.middle)
     }
 }
 
@@ -157,9 +161,9 @@ struct Costs {
     /// Steps that were timed.
     now: u64,
     /// By rows, those of steps without drafts.
-    plain: Vec<Middle>,
+    plain: Vec<Middle<OLD>>,
     /// By [`bucket`] of the rows that are no drafts and by the number of drafted rows less one: how many times as long as without them.
-    drafted: Vec<Vec<Middle>>,
+    drafted: Vec<Vec<Middle<OLD>>>,
 }
 
 impl Costs {
@@ -232,9 +236,9 @@ pub(crate) struct Control {
     second: (f32, f32),
     costs: Costs,
     /// Seconds in which the drafter makes one level for one job.
-    level_seconds: Middle,
+    level_seconds: Middle<OLD_DRAFTER>,
     /// Seconds of the drafter for a draft before which it had something to catch up with.
-    late_seconds: Middle,
+    late_seconds: Middle<OLD_DRAFTER>,
 }
 
 impl Control {
@@ -278,18 +282,38 @@ impl Control {
     }
 
     /// Whether twice the rows are worth the alternatives in them.
-    fn alternatives_pay(&self, job: &JobControl, depth: usize, (rows, jobs): (usize, usize)) -> bool {
-        if self.costs.plain(rows).is_none() {
+    fn alternatives_pay(&self, job: &JobControl, depth: usize, step: (usize, usize)) -> bool {
+        if self.costs.plain(step.0).is_none() {
             // A depth that is fixed may leave no steps to compare with.
             return true;
         }
         let tokens = self.expected(job).take(depth).last().unwrap_or(0.0);
-        let second = f64::from((self.second.0 + PRIOR * SECOND) / (self.second.1 + PRIOR));
-        let first = f64::from(job.levels.at(0, self.levels.at(0, FIRST)));
-        let gain = |tokens: f64, nodes: usize| {
-            (1.0 + tokens * jobs as f64 / rows as f64) / self.costs.factor(rows, nodes * jobs)
-        };
-        gain(tokens + (1.0 - first) * second, 2 * depth) > gain(tokens, depth)
+        let gain = |width| self.gain(tokens + self.second(job, width), (depth, width), step);
+        gain(2) > gain(1)
+    }
+
+    /// Tokens that the alternatives of a draft with `width` nodes a level are expected to give.
+    fn second(&self, job: &JobControl, width: usize) -> f64 {
+        if width < 2 {
+            return 0.0;
+        }
+        let second = (self.second.0 + PRIOR * SECOND) / (self.second.1 + PRIOR);
+        let first = job.levels.at(0, self.levels.at(0, FIRST));
+        f64::from((1.0 - first) * second)
+    }
+
+    /// How many times as fast a draft is that is expected to give so many tokens.
+    fn gain(&self, tokens: f64, draft: (usize, usize), step: (usize, usize)) -> f64 {
+        let (rows, jobs) = step;
+        (1.0 + tokens * jobs as f64 / rows as f64) / self.time(draft, step)
+    }
+
+    /// How many times as long a step takes with drafts of `depth` levels that have `width` nodes each.
+    fn time(&self, (depth, width): (usize, usize), (rows, jobs): (usize, usize)) -> f64 {
+        let level_seconds = self.level_seconds.known(self.costs.now).unwrap_or(0.0);
+        let levels = level_seconds * (depth * jobs) as f64;
+        let drafting = self.costs.plain(rows).map_or(0.0, |plain| levels / plain);
+        self.costs.factor(rows, width * depth * jobs) + drafting
     }
 
     /// Tokens that chains of one level, of two and so on are expected to give.
@@ -303,26 +327,30 @@ impl Control {
         })
     }
 
-    fn best(&self, job: &mut JobControl, (rows, jobs): (usize, usize)) -> usize {
+    fn best(&self, job: &mut JobControl, step: (usize, usize)) -> usize {
+        let (rows, _) = step;
         // Drafts are compared with steps that have none.
         let Some(plain) = self.costs.plain(rows) else { return 0 };
-        let width = if self.shape == DraftShape::Tree { 2 } else { 1 };
-        let time = |depth: usize| {
-            let level_seconds = self.level_seconds.known(self.costs.now).unwrap_or(0.0);
-            self.costs.factor(rows, width * depth * jobs) + level_seconds * (depth * jobs) as f64 / plain
+        let widths = match self.shape {
+            DraftShape::Chain => 1..=1,
+            DraftShape::Auto => 1..=2,
+            DraftShape::Tree => 2..=2,
         };
         // What a row costs here is learned from one.
         let deepest = if self.costs.has_drafts(rows) { MOST_DEPTH } else { 1 };
         let (mut best, mut most) = (0, MARGIN);
         for (depth, tokens) in (1..=deepest).zip(self.expected(job)) {
-            let gain = (1.0 + tokens * jobs as f64 / rows as f64) / time(depth);
-            if gain > most {
-                (best, most) = (depth, gain);
+            for width in widths.clone() {
+                let gain = self.gain(tokens + self.second(job, width), (depth, width), step);
+                if gain > most {
+                    (best, most) = (depth, gain);
+                }
             }
         }
         if best == 0 {
             let late = self.late_seconds.known(self.costs.now).unwrap_or(0.0) / plain;
-            let least = (((time(PROBE) - 1.0).max(0.0) + late) / PROBING) as u32;
+            let width = self.nodes(job, PROBE, step) / PROBE;
+            let least = (((self.time((PROBE, width), step) - 1.0).max(0.0) + late) / PROBING) as u32;
             job.pause = job.next_pause.max(least.min(LONGEST_PAUSE));
             job.next_pause = (job.next_pause * 2).min(PAUSE.1);
         }
@@ -330,15 +358,26 @@ impl Control {
     }
 
     /// What became of a draft.
-    pub(crate) fn learn(&mut self, job: &mut JobControl, depth: usize, accepted: usize) {
-        if depth == 0 {
+    pub(crate) fn learn(&mut self, job: &mut JobControl, outcome: &Outcome) {
+        if outcome.depth == 0 {
             return;
         }
         job.probe = false;
+        let (depth, accepted) = outcome.chain;
         job.levels.record(depth, accepted, KEPT);
-        self.levels.record(depth, accepted, 0.98);
-        if accepted == depth {
+        self.levels.record(depth, accepted, KEPT_OF_ALL);
+        if outcome.accepted == outcome.depth {
             job.next_pause = PAUSE.0;
+        }
+        self.learn_second(outcome);
+    }
+
+    /// What was found of alternatives is forgotten by and by where there are none, so that they are tried again.
+    fn learn_second(&mut self, outcome: &Outcome) {
+        let (right, all) = outcome.second;
+        if all > 0 || !outcome.branches {
+            let (was, tried) = self.second;
+            self.second = (was * KEPT_OF_ALL + right as f32, tried * KEPT_OF_ALL + all as f32);
         }
     }
 
@@ -346,12 +385,6 @@ impl Control {
     pub(crate) fn seconds(&self, rows: usize, drafted: usize) -> Option<(f64, f64)> {
         let plain = self.costs.plain(rows)?;
         Some((plain, plain * if drafted == 0 { 1.0 } else { self.costs.factor(rows, drafted) }))
-    }
-
-    /// A first guess was wrong that had alternatives; `right`: one of them was drawn.
-    pub(crate) fn learn_second(&mut self, right: bool) {
-        let (was, tried) = self.second;
-        self.second = (was * 0.98 + f32::from(right), tried * 0.98 + 1.0);
     }
 
     /// How long a step took that had nothing but rows of answers and `drafted` drafted ones.
@@ -375,6 +408,7 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::draft::DraftTree;
 
     /// A backend on which a drafted row takes `row` of a step, and texts whose drafts are right up to some level.
     struct World {
@@ -385,6 +419,16 @@ mod tests {
         level: f64,
         behind: f64,
         late: usize,
+        /// What each row behind the first one takes beside that.
+        further: f64,
+        /// In how many of ten places where the first guess is wrong an alternative is right.
+        other: usize,
+    }
+
+    /// The same for the same numbers: 0 to 9.
+    fn dice(step: usize, which: usize) -> usize {
+        let mixed = (step * 2 + which + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        ((mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 33) % 10
     }
 
     impl World {
@@ -395,7 +439,16 @@ mod tests {
         /// A drafter that knows alternatives, all of them wrong.
         fn shaped(row: f64, shape: DraftShape) -> Self {
             let control = Control::new(DraftDepth::Auto, shape, true);
-            Self { control, job: JobControl::new(), row, level: 0.0, behind: 0.0, late: 0 }
+            Self {
+                control,
+                job: JobControl::new(),
+                row,
+                level: 0.0,
+                behind: 0.0,
+                late: 0,
+                further: 0.0,
+                other: 0,
+            }
         }
 
         /// `steps` steps: tokens, seconds, and the depth of the last draft.
@@ -404,8 +457,14 @@ mod tests {
             for step in 0..steps {
                 let depth = self.control.depth(&mut self.job, (1, 1));
                 let nodes = self.control.nodes(&self.job, depth, (1, 1));
-                let accepted = right(step).min(depth);
-                let time = 1.0 + self.row * nodes as f64;
+                let mut tree = DraftTree::chain(vec![7; depth]);
+                (depth..nodes).for_each(|_| _ = tree.push(8, None));
+                let found = right(step).min(depth);
+                let other = found == 0 && nodes > depth && dice(step, 1) < self.other;
+                let path: Vec<usize> = if other { vec![depth] } else { (0..found).collect() };
+                let accepted = path.len();
+                let further = self.further * nodes.saturating_sub(1) as f64;
+                let time = 1.0 + self.row * nodes as f64 + further;
                 self.late += 1;
                 let mut drafting = self.level * depth as f64;
                 if depth > 0 {
@@ -419,10 +478,7 @@ mod tests {
                 }
                 self.job.warm = depth > 0;
                 self.control.timed(1, nodes, Duration::from_secs_f64(time));
-                self.control.learn(&mut self.job, depth, accepted);
-                if nodes > depth && accepted == 0 {
-                    self.control.learn_second(false);
-                }
+                self.control.learn(&mut self.job, &Outcome::new(&tree, &path, true));
                 tokens += 1.0 + accepted as f64;
                 seconds += time + drafting;
                 last = depth;
@@ -540,8 +596,11 @@ mod tests {
             let mut job = JobControl::new();
             for drafted in [0, 2, 4].repeat(20) {
                 control.timed(1, drafted, Duration::from_secs_f64(1.0 + row * drafted as f64));
-                control.learn(&mut job, 2, drafted / 4);
-                right.into_iter().for_each(|right| control.learn_second(right));
+                let tried = usize::from(right.is_some());
+                let second = (usize::from(right == Some(true)), tried);
+                let (accepted, branches) = (drafted / 4, right.is_some());
+                control
+                    .learn(&mut job, &Outcome { depth: 2, accepted, chain: (2, accepted), second, branches });
             }
             control.nodes(&job, 2, (1, 1))
         };
@@ -552,6 +611,38 @@ mod tests {
         assert_eq!(nodes(0.5, Some(false), DraftShape::Tree, true), 4);
         assert_eq!(nodes(0.01, Some(true), DraftShape::Chain, true), 2);
         assert_eq!(nodes(0.01, Some(true), DraftShape::Tree, false), 2);
+    }
+
+    /// A row takes 1/20 of a step and a second one twice as much; of ten first guesses three are right, and of ten alternatives to
+    /// the others six.
+    #[test]
+    fn alternatives_are_found_to_be_right_though_they_were_not_before() {
+        let speed = |shape, before: usize| {
+            let mut world = World { further: 0.06, ..World::shaped(0.05, shape) };
+            let right = |step| usize::from(dice(step, 0) < 3);
+            world.run(before, right);
+            (world.job, world.other) = (JobControl::new(), 6);
+            let (tokens, seconds, _) = world.run(2000, right);
+            tokens / seconds
+        };
+        for before in [0, 50, 500] {
+            let [auto, tree, chain] =
+                [DraftShape::Auto, DraftShape::Tree, DraftShape::Chain].map(|shape| speed(shape, before));
+            assert!(tree > 1.15 * chain && auto > 0.95 * tree, "{before}: {auto} {tree} {chain}");
+        }
+    }
+
+    #[test]
+    fn what_steps_take_is_forgotten_before_what_the_drafter_takes() {
+        let (mut step, mut drafter) = (Middle::<OLD>::default(), Middle::<OLD_DRAFTER>::default());
+        for value in [5.0, 1.0, 2.0, 4.0] {
+            step.record(value, 7);
+            drafter.record(value, 7);
+        }
+        assert_eq!((step.known(7), step.known(306), step.known(307)), (Some(3.0), Some(3.0), None));
+        assert_eq!(drafter.known(7 + u64::from(LONGEST_PAUSE)), Some(3.0));
+        step.record(9.0, 400);
+        assert_eq!(step.known(400), Some(9.0));
     }
 
     #[test]

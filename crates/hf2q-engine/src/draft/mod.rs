@@ -10,6 +10,7 @@ pub(crate) mod control;
 mod eagle;
 mod model;
 mod ngram;
+pub(crate) mod outcome;
 
 use crate::error::EngineError;
 use crate::sample::Sampler;
@@ -101,6 +102,18 @@ impl DraftTree {
     /// Whether others continue a node's parent, or the history, too.
     pub(crate) fn has_siblings(&self, parent: Option<usize>) -> bool {
         self.parents.iter().filter(|&&p| p == parent).count() > 1
+    }
+
+    /// Levels below a node, or of the whole tree.
+    pub(crate) fn height(&self, node: Option<usize>) -> usize {
+        // By node how far it lies below the one that was asked for.
+        let mut below: Vec<Option<usize>> = Vec::with_capacity(self.len());
+        for &parent in &self.parents {
+            let above =
+                if parent == node { Some(0) } else { parent.and_then(|p| below.get(p).copied()).flatten() };
+            below.push(above.map(|levels| levels + 1));
+        }
+        below.into_iter().flatten().max().unwrap_or(0)
     }
 
     /// Level of each node: 1 for those that continue the history.

@@ -8,6 +8,7 @@ use super::JobId;
 use crate::constraint::ConstraintError;
 use crate::draft::DraftRequest;
 use crate::draft::control::JobControl;
+use crate::draft::outcome::Outcome;
 use crate::engine::LogitRows;
 use crate::error::EngineError;
 use crate::job::{Answer, DraftUse, Event, Finish, Job, Pooling, Sink, Task, Times, Usage};
@@ -145,11 +146,11 @@ impl Active {
         Some(DraftRequest { job: self.id, history, sampler, draws, room, depth, branches })
     }
 
-    /// A draft of so many tokens and levels was computed, of which some were drawn.
-    pub(super) fn count_draft(&mut self, (drafted, depth): (usize, usize), accepted: usize) {
+    /// A draft of so many tokens was computed.
+    pub(super) fn count_draft(&mut self, drafted: usize, outcome: &Outcome) {
         self.usage.drafted_tokens += drafted;
-        self.usage.accepted_tokens += accepted;
-        DraftUse::record(&mut self.drafts.levels, depth, accepted);
+        self.usage.accepted_tokens += outcome.accepted;
+        DraftUse::record(&mut self.drafts.levels, outcome.depth, outcome.accepted);
     }
 
     /// What a step saved; `None`: it had no draft, and this is what the drafter took.
@@ -220,16 +221,17 @@ impl Active {
         self.draw(&computed.logits[last..])
     }
 
-    /// The job ends for a reason; how long it ran.
-    pub(super) fn finish(mut self, reason: Finish) -> Duration {
+    /// The job ends for a reason; how long it ran, and the seconds that drafts saved where that is known.
+    pub(super) fn finish(mut self, reason: Finish) -> (Duration, Option<f64>) {
         let now = Instant::now();
         let started = self.started.unwrap_or(now);
         let first = self.first.unwrap_or(now);
         let times = Times { queued: started - self.submitted, prompt: first - started, answer: now - first };
         let mut drafts = std::mem::take(&mut self.drafts);
-        drafts.saved = drafts.saved.map(|saved| saved - self.overhead);
+        let saved = drafts.saved.map(|saved| saved - self.overhead);
+        drafts.saved = saved;
         self.tell(Event::Finished { reason, usage: self.usage, times, drafts });
-        now - started
+        (now - started, saved)
     }
 
     /// The job ends with an error.

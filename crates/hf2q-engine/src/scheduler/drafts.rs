@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::plan::Share;
 use super::{JobId, Scheduler, Walk};
 use crate::draft::control::{Control, DraftDepth, DraftShape};
+use crate::draft::outcome::Outcome;
 use crate::draft::{DraftRequest, DraftTree, Drafter, Seen};
 use crate::engine::{Engine, Tree};
 use crate::error::EngineError;
@@ -28,7 +29,7 @@ pub(super) struct Drafts {
     drafting: Drafting,
     control: Control,
     counts: DraftStats,
-    /// Failures since it last did what it was asked for.
+    /// Failures since the last step with drafts that was computed.
     in_a_row: u32,
     /// How long it looked at what the step has computed.
     looked: Duration,
@@ -52,18 +53,19 @@ pub struct DraftStats {
     pub levels: Vec<(u64, u64)>,
     /// Seconds that the drafter took.
     pub seconds: f64,
-    /// Seconds of steps that drafts saved, by [`DraftUse::saved`]; of several answers in a step their mean.
+    /// Seconds that drafts saved, the sum of [`DraftUse::saved`] over the answers that have ended and for which it is known: those of
+    /// answers that wait for the same steps count for each.
     pub saved: f64,
     /// How often it failed.
     pub failures: u64,
 }
 
 impl DraftStats {
-    fn record(&mut self, tree: &DraftTree, depth: usize, accepted: usize) {
+    fn record(&mut self, tree: &DraftTree, outcome: &Outcome) {
         self.drafts += 1;
         self.drafted += tree.len() as u64;
-        self.accepted += accepted as u64;
-        DraftUse::record(&mut self.levels, depth, accepted);
+        self.accepted += outcome.accepted as u64;
+        DraftUse::record(&mut self.levels, outcome.depth, outcome.accepted);
     }
 }
 
@@ -99,15 +101,16 @@ impl Drafts {
 
     /// How many of the target's outputs the drafter looks at.
     pub(super) fn taps(&self) -> usize {
-        self.drafting.drafter.taps().len()
+        if self.is_off() { 0 } else { self.drafting.drafter.taps().len() }
     }
 
     /// A job has ended or lost its pages.
     pub(super) fn forget(&mut self, job: JobId) {
-        self.guarded(|drafter| {
-            drafter.forget(job);
-            Ok(())
-        });
+        let drafter = &mut self.drafting.drafter;
+        // It was not asked for anything: that says nothing of whether it can still draft.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drafter.forget(job))) {
+            self.tell(&EngineError::panicked(&*panic));
+        }
     }
 
     /// Asks the drafter for something.
@@ -115,17 +118,24 @@ impl Drafts {
         let drafter = &mut *self.drafting.drafter;
         let asked = catch_unwind(AssertUnwindSafe(|| ask(drafter)));
         match asked.unwrap_or_else(|panic| Err(EngineError::panicked(&*panic))) {
-            Ok(answer) => {
-                self.in_a_row = 0;
-                Asked::Answer(answer)
-            }
+            Ok(answer) => Asked::Answer(answer),
             Err(EngineError::OutOfPages { .. }) => Asked::NoRoom,
             Err(error) => {
-                self.in_a_row += 1;
-                self.tell(&error);
+                self.failed(&error);
                 Asked::Failed
             }
         }
+    }
+
+    /// It has failed, or a step with what it drafted.
+    pub(super) fn failed(&mut self, error: &EngineError) {
+        self.in_a_row += 1;
+        self.tell(error);
+    }
+
+    /// An answer has ended for which drafts have saved so many seconds.
+    pub(super) fn count_saved(&mut self, seconds: f64) {
+        self.counts.saved += seconds;
     }
 
     /// Something that drafts need has failed.
@@ -310,20 +320,11 @@ impl Scheduler {
     /// Counts what became of a draft. Where the answer has ended nothing is known of the levels that were not accepted.
     pub(super) fn learn(&mut self, at: usize, tree: &DraftTree, (path, goes_on): (&[usize], bool)) {
         let Some(drafts) = self.drafts.as_mut().filter(|_| !tree.is_empty()) else { return };
-        let accepted = path.len();
-        for (level, above) in std::iter::once(None).chain(path.iter().map(|&node| Some(node))).enumerate() {
-            match path.get(level) {
-                Some(&node) if !tree.is_first(node) => drafts.control.learn_second(true),
-                None if goes_on && tree.has_siblings(above) => drafts.control.learn_second(false),
-                _ => {}
-            }
-        }
-        let deepest = tree.depths().into_iter().max().unwrap_or(0);
-        let depth = if goes_on { deepest } else { accepted };
-        drafts.counts.record(tree, depth, accepted);
+        let outcome = Outcome::new(tree, path, goes_on);
+        drafts.counts.record(tree, &outcome);
         let job = &mut self.running[at].job;
-        job.count_draft((tree.len(), depth), accepted);
-        drafts.control.learn(&mut job.control, depth, accepted);
+        job.count_draft(tree.len(), &outcome);
+        drafts.control.learn(&mut job.control, &outcome);
     }
 
     /// Counts how long a step took, and what each job's share of it saved.
@@ -342,13 +343,12 @@ impl Scheduler {
             // Without a plain time a step with drafts cannot be compared.
             let overhead = if trees.iter().all(DraftTree::is_empty) { cost.drafter } else { 0.0 };
             self.running[share.at].job.count_saved(saved, overhead);
-            drafts.counts.saved += (saved.unwrap_or(-overhead)) / shares.len() as f64;
         }
     }
 
     /// Shows the drafter the rows of a step that stay. `features` are those of the step's rows, for each of its taps.
     pub(super) fn show(&mut self, kept: &[Kept], features: Result<Vec<Vec<f32>>, EngineError>) {
-        let Some(drafts) = &mut self.drafts else { return };
+        let Some(drafts) = self.drafts.as_mut().filter(|drafts| !drafts.is_off()) else { return };
         let running = &self.running;
         let began = Instant::now();
         let shown = drafts.guarded(|drafter| {
@@ -365,6 +365,7 @@ impl Scheduler {
         drafts.looked = began.elapsed();
         drafts.counts.seconds += drafts.looked.as_secs_f64();
         match shown {
+            Asked::Answer(()) if kept.iter().any(|k| k.drafted) => drafts.in_a_row = 0,
             Asked::Answer(()) => {}
             other => self.give_up(kept.iter().map(|k| k.at), matches!(other, Asked::Failed)),
         }
@@ -404,4 +405,6 @@ pub(super) struct Kept {
     /// Rows that the step had for the job, and which of them stay.
     pub(super) step_rows: usize,
     pub(super) rows: Vec<usize>,
+    /// Whether it had a draft.
+    pub(super) drafted: bool,
 }

@@ -158,12 +158,10 @@ impl Scheduler {
         let asked = Instant::now();
         let trees = self.draft(shares);
         let began = Instant::now();
-        self.run(shares, &trees, &Clock { began, drafting: began - asked, answers });
+        let rows = self.run(shares, &trees, &Clock { began, drafting: began - asked, answers });
         let took = began.elapsed();
-        let rows: usize = shares.iter().map(|s| s.rows).sum();
-        let drafted: usize = trees.iter().map(DraftTree::len).sum();
         self.counts.steps += 1;
-        self.counts.step_rows.record((rows + drafted) as f64);
+        self.counts.step_rows.record(rows as f64);
         self.counts.step_seconds.record(took.as_secs_f64());
     }
 
@@ -203,7 +201,8 @@ impl Scheduler {
         running.into_iter().for_each(|r| r.job.fail(Arc::clone(&error)));
     }
 
-    fn run(&mut self, shares: &[Share], trees: &[DraftTree], clock: &Clock) {
+    /// Computes a step and gives its results to the jobs; returns how many rows it had.
+    fn run(&mut self, shares: &[Share], trees: &[DraftTree], clock: &Clock) -> usize {
         let mut hidden = Hidden::default();
         let running = &self.running;
         let embeds = shares.iter().any(|s| running[s.at].job.embeds());
@@ -211,16 +210,19 @@ impl Scheduler {
             shares.iter().zip(trees).map(|(s, tree)| s.work(&running[s.at]).with_tree(tree)).collect();
         let wanted: Vec<usize> = work.iter().map(|w| w.logits.count(w.tokens.len())).collect();
         let observer = embeds.then_some(&mut hidden as &mut dyn hf2q_plan::Observer);
+        let drafted = trees.iter().map(DraftTree::len).sum::<usize>();
+        let computed = shares.iter().map(|s| s.rows).sum::<usize>() + drafted;
         let vocabulary = self.engine.vocabulary();
         let logits = match self.engine.step(&work, observer) {
             Ok(logits) => logits,
             // The step without drafts is smaller, and what a job asked for does not depend on them.
-            Err(error) if trees.iter().any(|tree| !tree.is_empty()) => {
-                return self.run_plain(shares, trees, &error);
+            Err(error) if drafted > 0 => return self.run_plain((shares, trees), &error, clock.drafting),
+            Err(error) => {
+                self.fail(shares, error);
+                return computed;
             }
-            Err(error) => return self.fail(shares, error),
         };
-        let rows = wanted.iter().sum::<usize>() + trees.iter().map(DraftTree::len).sum::<usize>();
+        let rows = wanted.iter().sum::<usize>() + drafted;
         let mut results = Results { logits, hidden: &hidden.values, rows, at: 0, vocabulary };
         let mut walks = Vec::new();
         for ((share, wanted), tree) in shares.iter().zip(wanted).zip(trees) {
@@ -242,16 +244,21 @@ impl Scheduler {
                 self.end(share.at, end);
             }
         }
+        computed
     }
 
-    /// A step with drafts has failed, and nothing of it was stored: it is computed without.
-    fn run_plain(&mut self, shares: &[Share], trees: &[DraftTree], error: &EngineError) {
+    /// A step with drafts, which took so long to make, has failed, and nothing of it was stored: it is computed without.
+    fn run_plain(
+        &mut self,
+        (shares, trees): (&[Share], &[DraftTree]),
+        error: &EngineError,
+        drafting: Duration,
+    ) -> usize {
         let drafted = shares.iter().zip(trees).filter(|(_, tree)| !tree.is_empty());
         self.give_up(drafted.map(|(share, _)| share.at), true);
-        self.drafts.iter_mut().for_each(|drafts| drafts.tell(error));
-        let (began, drafting) = (Instant::now(), Duration::ZERO);
-        let clock = Clock { began, drafting, answers: false };
-        self.run(shares, &vec![DraftTree::new(); shares.len()], &clock);
+        self.drafts.iter_mut().for_each(|drafts| drafts.failed(error));
+        let clock = Clock { began: Instant::now(), drafting, answers: false };
+        self.run(shares, &vec![DraftTree::new(); shares.len()], &clock)
     }
 
     /// What the drafter wants to see of the rows of the last step.
@@ -283,7 +290,8 @@ impl Scheduler {
                 }
             }
             let rows = (0..share.rows).chain(walk.path.iter().map(|n| share.rows + n)).collect();
-            kept.push(Kept { at: share.at, from, step_rows: share.rows + tree.len(), rows });
+            let (step_rows, drafted) = (share.rows + tree.len(), !tree.is_empty());
+            kept.push(Kept { at: share.at, from, step_rows, rows, drafted });
         }
         self.show(&kept, features);
     }
@@ -347,7 +355,8 @@ impl Scheduler {
             Finish::Cancelled | Finish::Deadline => self.counts.cancelled += 1,
             Finish::Stop(_) | Finish::Length | Finish::Complete => self.counts.finished += 1,
         }
-        let ran = job.finish(reason);
+        let (ran, saved) = job.finish(reason);
+        self.drafts.iter_mut().zip(saved).for_each(|(drafts, saved)| drafts.count_saved(saved));
         self.job_seconds += (ran.as_secs_f64() - self.job_seconds) / 8.0;
     }
 

@@ -329,7 +329,7 @@ fn right_drafts_save_steps_and_are_counted() {
     let Some(Event::Finished { drafts, .. }) = log.events().pop() else { panic!("{:?}", log.events()) };
     // Without steps that have no drafts nothing can be compared.
     assert_eq!(drafts, DraftUse { steps: 9, levels: vec![(8, 8); 4], saved: None });
-    assert_eq!((stats.answer_steps, stats.answer_tokens), (9, 41));
+    assert_eq!((stats.answer_steps, stats.answer_tokens, stats.drafts.saved), (9, 41, 0.0));
 }
 
 #[test]
@@ -349,6 +349,8 @@ fn a_step_that_fails_with_drafts_is_computed_without() {
     let (log, stats) = run(scheduler, warm(vec![], 12));
     assert_eq!((log.tokens(), log.finish()), (plain.tokens(), plain.finish()));
     assert_eq!((stats.drafts.failures, stats.drafts.drafts, stats.failed), (1, 0, 0));
+    // 30 rows of the prompt and eleven more: what failed was not computed.
+    assert_eq!((stats.step_rows.sum, stats.step_rows.count()), (41.0, stats.steps));
     assert!(told.lock().unwrap()[..].iter().all(|why| why.contains("too many rows")), "{told:?}");
 }
 
@@ -360,7 +362,8 @@ fn what_drafts_save_is_known_where_there_are_steps_without() {
     let (log, stats) = run(small().with_drafts(drafting), warm(vec![], 41));
     assert_eq!(log.tokens(), plain.tokens());
     let Some(Event::Finished { drafts, .. }) = log.events().pop() else { panic!("{:?}", log.events()) };
-    assert!(drafts.saved.is_some_and(f64::is_finite) && stats.drafts.saved.is_finite(), "{drafts:?}");
+    assert!(drafts.saved.is_some_and(f64::is_finite), "{drafts:?}");
+    assert_eq!(drafts.saved, Some(stats.drafts.saved));
     assert_eq!((drafts.steps as u64, drafts.levels), (stats.answer_steps, stats.drafts.levels));
 }
 
@@ -408,6 +411,95 @@ fn a_drafter_that_fails_is_reported_once_and_the_job_goes_on() {
         let messages = messages.lock().unwrap();
         assert!(messages.len() == 1 && messages[0].contains(said), "{how}: {messages:?}");
         assert_eq!(stats.drafts.failures, 1);
+    }
+}
+
+#[test]
+fn a_drafter_that_always_fails_is_soon_not_asked_any_more() {
+    let many = |step: &Step| match step.logit_rows.len() {
+        0 | 1 => Ok(()),
+        _ => Err(BackendError::Failed { backend: "watched", why: "too many rows".to_owned() }),
+    };
+    for how in ["error", "seen", "panic", "step", "nothing"] {
+        let (asked, counted) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+        let drafter =
+            Counted { asked: Arc::clone(&asked), inner: Broken(if how == "step" { 0 } else { 3 }, how) };
+        let told = Arc::clone(&counted);
+        let warn = Box::new(move |_: &EngineError| *told.lock().unwrap() += 1);
+        let mut scheduler = match how {
+            "step" => {
+                Scheduler::new(crate::failures::open(&Watched(Arc::new(many)), SIZES).unwrap(), OPTIONS)
+                    .unwrap()
+            }
+            _ => small(),
+        }
+        .with_drafts(Drafting { warn, ..drafting(drafter, 2) });
+        for _ in 0..10 {
+            let log = Log::default();
+            scheduler.submit(warm(vec![], 6), log.sink()).unwrap();
+            while scheduler.step() {}
+            assert_eq!((log.finish(), log.tokens().len()), (Some(Finish::Length), 6), "{how}");
+        }
+        let failures = if how == "nothing" { 0 } else { 8 };
+        assert_eq!(
+            (scheduler.stats().drafts.failures, *counted.lock().unwrap()),
+            (failures, failures),
+            "{how}"
+        );
+        assert!(*asked.lock().unwrap() <= 8 || how == "nothing", "{how}");
+    }
+}
+
+#[test]
+fn failures_between_drafts_that_are_computed_are_not_in_a_row() {
+    let warn = Box::new(|_: &EngineError| {});
+    let drafter = Sometimes(0);
+    let mut scheduler = small().with_drafts(Drafting { warn, ..drafting(drafter, 2) });
+    for _ in 0..20 {
+        let log = Log::default();
+        scheduler.submit(warm(vec![], 6), log.sink()).unwrap();
+        while scheduler.step() {}
+        assert_eq!((log.finish(), log.tokens().len()), (Some(Finish::Length), 6));
+    }
+    let stats = scheduler.stats();
+    assert!(stats.drafts.failures > 8 && stats.drafts.drafts > 8, "{:?}", stats.drafts);
+}
+
+/// Counts what is asked of another one.
+struct Counted {
+    asked: Arc<Mutex<u64>>,
+    inner: Broken,
+}
+
+impl Drafter for Counted {
+    fn name(&self) -> &str {
+        "counted"
+    }
+
+    fn seen(&mut self, seen: &[Seen<'_>]) -> Result<(), EngineError> {
+        self.inner.seen(seen)
+    }
+
+    fn draft(&mut self, requests: &[DraftRequest<'_>]) -> Result<Vec<DraftTree>, EngineError> {
+        *self.asked.lock().unwrap() += 1;
+        self.inner.draft(requests)
+    }
+}
+
+/// Fails each second time.
+struct Sometimes(usize);
+
+impl Drafter for Sometimes {
+    fn name(&self) -> &str {
+        "sometimes"
+    }
+
+    fn draft(&mut self, requests: &[DraftRequest<'_>]) -> Result<Vec<DraftTree>, EngineError> {
+        self.0 += 1;
+        match self.0 % 2 {
+            0 => Err(EngineError::EmptyPrompt),
+            _ => Ok(requests.iter().map(|_| DraftTree::chain(vec![5])).collect()),
+        }
     }
 }
 
