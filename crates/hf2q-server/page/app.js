@@ -95,7 +95,7 @@ function openConversation(conversation) {
   state.conversation = conversation;
   const address = Object.keys(conversation.nodes).length ? `#${conversation.id}` : location.pathname;
   if (location.hash !== `#${conversation.id}`) history.pushState(null, "", address);
-  if (state.models.some((m) => m.id === conversation.model)) byId("model").value = conversation.model;
+  if (state.models.some((m) => m.id === conversation.model && m.chat !== false)) byId("model").value = conversation.model;
   byId("spoken").replaceChildren();
   for (const run of running.values()) run.speech.shown = run.conversation === conversation;
   showModelState();
@@ -123,7 +123,7 @@ function showComposer() {
   const focused = document.activeElement;
   byId("send").hidden = busy;
   byId("stop").hidden = !busy;
-  byId("send").disabled = !byId("prompt").value.trim() || !state.models.length;
+  byId("send").disabled = !byId("prompt").value.trim() || !byId("model").value;
   // A control that goes away leaves its focus to the field.
   if (focused === byId("stop") || focused === byId("send")) byId("prompt").focus();
 }
@@ -255,16 +255,21 @@ function showModels() {
   const select = byId("model");
   const wanted = select.value || state.conversation.model || remembered("model", "");
   const options = state.models.map((m) => {
-    const notes = [m.state === "loaded" ? "" : STATES[m.state], m.chat ? "" : "no chat template"].filter(Boolean).join(", ");
-    return [m.id, notes ? `${m.id} (${notes})` : m.id];
+    const mute = m.chat === false;
+    const notes = [m.state === "loaded" ? "" : STATES[m.state], mute ? "cannot chat: no chat template" : ""].filter(Boolean).join(", ");
+    return [m.id, notes ? `${m.id} (${notes})` : m.id, mute];
   });
   // An open list stays as it is unless something changed.
   const key = JSON.stringify(options);
   if (select.dataset.key !== key) {
     select.dataset.key = key;
-    select.replaceChildren(...options.map(([value, label]) => el("option", { value }, label)));
+    select.replaceChildren(...options.map(([value, label, mute]) => el("option", { value, disabled: mute }, label)));
     if (!options.length) select.append(el("option", { value: "" }, "No model"));
-    if (state.models.some((m) => m.id === wanted)) select.value = wanted;
+    const talks = state.models.filter((m) => m.chat !== false);
+    // What is known to chat comes before what may.
+    const first = talks.find((m) => m.id === wanted) ?? talks.find((m) => m.chat) ?? talks[0];
+    select.value = first?.id ?? "";
+    if (!first && options.length) select.prepend(el("option", { value: "", selected: true }, "No model here can chat"));
   }
   showModelState();
   showComposer();

@@ -41,7 +41,7 @@ async function troubleOf(response) {
 
 async function listModels() {
   const { data } = await (await callServer("/v1/models")).json();
-  return data.map((m) => ({ id: m.id, state: m.status?.value ?? "loaded", context: m.meta?.n_ctx, chat: m.meta?.chat !== false }));
+  return data.map((m) => ({ id: m.id, state: m.status?.value ?? "loaded", context: m.meta?.n_ctx, chat: m.meta?.chat }));
 }
 
 /** The data of server-sent events. */

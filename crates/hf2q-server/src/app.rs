@@ -1,8 +1,8 @@
 //! What all routes share, and what happens around each request.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use axum::Router;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::answers::Reader;
 use crate::conversation::{Failure, Tokens};
-use crate::error::{ApiError, Dialect};
+use crate::error::{ApiError, Dialect, Refused};
 use crate::http::{body, gate};
 use crate::log::Log;
 use crate::metrics::Metrics;
@@ -46,6 +46,8 @@ pub(crate) struct Call {
     started: Instant,
     status: AtomicU16,
     tokens: [AtomicUsize; 3],
+    /// Why it was refused, for the log; a path that is none of ours is named there.
+    refused: OnceLock<String>,
 }
 
 /// The answer of a route.
@@ -90,8 +92,9 @@ impl Drop for Call {
                 0 => String::new(),
                 _ => format!(" · prompt {prompt} ({cached} cached) · answer {answer}"),
             };
+            let why = self.refused.get().map(|why| format!(" · {why}")).unwrap_or_default();
             let ended = if status == 0 { "gone".to_owned() } else { status.to_string() };
-            format!("{} {} {} {ended} {seconds:.3} s{tokens}", self.id, self.method, self.route)
+            format!("{} {} {} {ended} {seconds:.3} s{tokens}{why}", self.id, self.method, self.route)
         });
     }
 }
@@ -112,6 +115,7 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
         started: Instant::now(),
         status: AtomicU16::new(0),
         tokens: [const { AtomicUsize::new(0) }; 3],
+        refused: OnceLock::new(),
         app: Arc::clone(&app),
     });
     app.metrics.in_flight.fetch_add(1, Relaxed);
@@ -124,6 +128,10 @@ async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -
             guarded(&call, request, next).await
         }
     };
+    if let Some(Refused(why)) = response.extensions_mut().remove() {
+        // The only one who sets it.
+        let _ = call.refused.set(why);
+    }
     call.status.store(response.status().as_u16(), Relaxed);
     gate::mark(&app.settings, origin, &mut response);
     if let Ok(id) = HeaderValue::from_str(&call.id) {
@@ -167,9 +175,23 @@ pub(crate) async fn post(request: Request, work: fn(Arc<Call>, Json) -> Work) ->
     }
     let (parts, content) = request.into_parts();
     match read(&parts.headers, content, call.app.settings.max_body).await {
-        Ok(json) => work(call, json).await.unwrap_or_else(|e| e.response(dialect)),
+        Ok(json) => {
+            let json = with_model(&call, json);
+            work(call, json).await.unwrap_or_else(|e| e.response(dialect))
+        }
         Err(error) => error.response(dialect),
     }
+}
+
+/// A request with its model; where there is one only, it need not be named.
+fn with_model(call: &Call, mut json: Json) -> Json {
+    if let Json::Object(fields) = &mut json
+        && fields.get("model").is_none_or(Json::is_null)
+        && let Some(only) = call.app.models.only()
+    {
+        fields.insert("model".to_owned(), only.into());
+    }
+    json
 }
 
 async fn read(headers: &HeaderMap, content: Body, limit: usize) -> Result<Json, ApiError> {

@@ -20,6 +20,20 @@ impl Dialect {
     }
 }
 
+/// Rides on a response: why the request was refused, as one line for the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Refused(pub(crate) String);
+
+impl Refused {
+    /// Words for the log that may be a client's.
+    const LONGEST: usize = 300;
+
+    fn new(error: &ApiError) -> Self {
+        let one_line = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
+        Self(error.message.chars().take(Self::LONGEST).map(one_line).collect())
+    }
+}
+
 /// A refused or failed request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -191,6 +205,9 @@ impl ApiError {
     pub(crate) fn response(&self, dialect: Dialect) -> Response {
         let mut response = Response::new(Body::from(self.json(dialect).to_string()));
         *response.status_mut() = self.status;
+        if self.status.is_client_error() {
+            response.extensions_mut().insert(Refused::new(self));
+        }
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(RETRY_AFTER, seconds.into());

@@ -19,6 +19,11 @@ pub trait Source: Send + Sync + 'static {
     /// Bytes that it will take, as far as they are known before it is loaded.
     fn bytes(&self) -> u64;
 
+    /// Whether it answers conversations, as far as that is known before it is loaded.
+    fn chats(&self) -> Option<bool> {
+        None
+    }
+
     /// Loads it. This may take long; it is called on a thread of its own.
     ///
     /// # Errors
@@ -34,7 +39,7 @@ enum State {
     Unloaded,
     Loading,
     Ready(Arc<Model>),
-    Failed { at: Instant },
+    Failed { at: Instant, why: String },
 }
 
 struct Slot {
@@ -60,6 +65,8 @@ pub(crate) struct Models {
 pub(crate) struct Entry {
     pub(crate) id: String,
     pub(crate) status: &'static str,
+    /// Whether it answers conversations, where that is known.
+    pub(crate) chats: Option<bool>,
     pub(crate) model: Option<Lease>,
 }
 
@@ -143,7 +150,8 @@ impl Models {
                 State::Ready(model) => ("loaded", Some(self.lease(Arc::clone(model)))),
                 State::Failed { .. } => ("failed", None),
             };
-            Entry { id: id.clone(), status, model }
+            let chats = model.as_ref().map(|m| m.template.is_some()).or_else(|| slot.source.chats());
+            Entry { id: id.clone(), status, chats, model }
         };
         self.lock().iter().map(entry).collect()
     }
@@ -168,6 +176,20 @@ impl Models {
         }
     }
 
+    /// Why a model could not be loaded, if that is so: for the operator, clients are not told.
+    pub(crate) fn failure(&self, id: &str) -> Option<String> {
+        match &self.lock().get(id)?.state {
+            State::Failed { why, .. } => Some(why.clone()),
+            _ => None,
+        }
+    }
+
+    /// The only model, if there is one only: it need not be named.
+    pub(crate) fn only(&self) -> Option<String> {
+        let slots = self.lock();
+        slots.keys().next().filter(|_| slots.len() == 1).cloned()
+    }
+
     fn lease(self: &Arc<Self>, model: Arc<Model>) -> Lease {
         Lease { model: Some(model), models: Arc::clone(self) }
     }
@@ -182,7 +204,7 @@ impl Models {
         match &slot.state {
             State::Ready(model) => return Ok(Next::Use(Arc::clone(model))),
             State::Loading => return Ok(Next::Wait),
-            State::Failed { at } if at.elapsed() < FAILED_PAUSE => {
+            State::Failed { at, .. } if at.elapsed() < FAILED_PAUSE => {
                 let message = format!("The model '{id}' cannot be loaded. The server's log says why.");
                 return Err(ApiError::unavailable("model_failed", message, FAILED_PAUSE.as_secs()));
             }
@@ -261,14 +283,8 @@ impl Models {
                 grammars = Some(Arc::clone(&model.grammars));
                 State::Ready(Arc::new(model))
             }
-            Ok(Err(error)) => {
-                self.log.note(&format!("{id} cannot be loaded: {}", chain(&*error)));
-                State::Failed { at: Instant::now() }
-            }
-            Err(_) => {
-                self.log.note(&format!("{id} cannot be loaded: the loader panicked"));
-                State::Failed { at: Instant::now() }
-            }
+            Ok(Err(error)) => self.failed(id, chain(&*error)),
+            Err(_) => self.failed(id, "the loader panicked".to_owned()),
         };
         if let Some(slot) = self.lock().get_mut(id) {
             slot.state = state;
@@ -279,6 +295,11 @@ impl Models {
         if let Some(grammars) = grammars {
             let _ = grammars.prepare();
         }
+    }
+
+    fn failed(&self, id: &str, why: String) -> State {
+        self.log.note(&format!("{id} cannot be loaded: {why}"));
+        State::Failed { at: Instant::now(), why }
     }
 
     /// Unloads what was not used for a while; called now and then.

@@ -70,9 +70,10 @@ impl Server {
     /// Loads a model now. Blocks.
     ///
     /// # Errors
-    /// It cannot be loaded; the log says why. The text is what a client would be told.
+    /// It cannot be loaded. The text says why, which clients are not told.
     pub fn load(&self, id: &str) -> Result<(), String> {
-        self.runtime.block_on(self.app.models.get(id)).map(drop).map_err(|e| e.to_string())
+        let loaded = self.runtime.block_on(self.app.models.get(id)).map(drop);
+        loaded.map_err(|e| self.app.models.failure(id).unwrap_or_else(|| e.to_string()))
     }
 
     /// Waits for the signal to end (Ctrl-C, or `SIGTERM`) and ends as [`Server::stop`] does. A second signal cuts the answers.

@@ -24,7 +24,7 @@ pub(crate) const TEXT_FIELDS: &[&str] = &["model", "tokens"];
 pub(crate) fn tokenize(call: Arc<Call>, body: Json) -> Work {
     Box::pin(async move {
         let fields = Fields::body(&body, FIELDS)?;
-        let name = model_name(&call, &fields)?;
+        let name = fields.need_text("model")?.to_owned();
         let wanted = Wanted::read(&fields)?;
         let pieces = fields.flag("with_pieces")?.unwrap_or(false);
         drop(body);
@@ -40,7 +40,7 @@ pub(crate) fn tokenize(call: Arc<Call>, body: Json) -> Work {
 pub(crate) fn detokenize(call: Arc<Call>, body: Json) -> Work {
     Box::pin(async move {
         let fields = Fields::body(&body, TEXT_FIELDS)?;
-        let name = model_name(&call, &fields)?;
+        let name = fields.need_text("model")?.to_owned();
         let tokens = ids(fields.need("tokens")?, "tokens")?;
         drop(body);
         let lease = call.app.models.get(&name).await?;
@@ -48,17 +48,6 @@ pub(crate) fn detokenize(call: Arc<Call>, body: Json) -> Work {
         let text = lease.tokenizer.decode(&tokens, Controls::Show);
         Ok(app::json(&json!({ "content": text, "prompt": text })))
     })
-}
-
-/// The model; where there is one only, it need not be named.
-fn model_name(call: &Call, fields: &Fields<'_>) -> Result<String, ApiError> {
-    if let Some(name) = fields.text("model")? {
-        return Ok(name.to_owned());
-    }
-    match &call.app.models.list()[..] {
-        [only] => Ok(only.id.clone()),
-        _ => Err(ApiError::missing("model".into())),
-    }
 }
 
 enum Wanted {

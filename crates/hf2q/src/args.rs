@@ -214,7 +214,7 @@ pub(crate) enum IsaArg {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
-    /// Most tokens to answer [default: until the model ends or the context is full]
+    /// Most tokens to answer [default: until the model ends or the context is full; 256 where `run` continues a text]
     #[arg(short = 'n', long)]
     pub(crate) max_tokens: Option<usize>,
     /// 0 takes the most likely token [default: the model's, or 0.8]

@@ -15,6 +15,10 @@ use crate::{config, hub, interrupt, terminal};
 /// Type into which a HuggingFace folder is converted when it is used as a model.
 pub(crate) const CACHED_TYPE: &str = "q8_0";
 
+/// What is said of a path where nothing lies.
+pub(crate) const NO_MODEL: &str =
+    "no such file or folder; MODEL is a GGUF file, a checkpoint folder or a repository ORG/NAME";
+
 /// Opens a GGUF file, any shard of a split one, a folder with one, or a HuggingFace folder, with a model that computes by
 /// itself.
 pub(crate) fn open(model: &Path) -> Result<Gguf> {
@@ -44,10 +48,7 @@ pub(crate) fn model(gguf: &Gguf) -> Result<Model> {
 fn resolve(model: &Path) -> Result<PathBuf> {
     let model = &*hub::resolve(model)?;
     if !model.exists() {
-        bail!(
-            "{}: no such file or folder; MODEL is a GGUF file, a checkpoint folder or a repository ORG/NAME",
-            model.display()
-        );
+        bail!("{}: {NO_MODEL}", model.display());
     }
     if !model.is_dir() {
         return Ok(model.to_owned());

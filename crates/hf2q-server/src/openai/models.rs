@@ -11,6 +11,9 @@ fn describe(call: &Call, entry: &Entry) -> Json {
         "id": entry.id, "object": "model", "created": call.app.models.created, "owned_by": "hf2q",
         "status": { "value": entry.status },
     });
+    if let Some(chats) = entry.chats {
+        json["meta"] = json!({ "chat": chats });
+    }
     if let Some(model) = &entry.model {
         let limits = model.service.limits();
         json["meta"] = json!({

@@ -38,6 +38,29 @@ fn models_are_loaded_when_they_are_asked_for_and_make_room() {
 }
 
 #[test]
+fn the_only_model_need_not_be_named() {
+    let unnamed = || with(chat("x", json!({ "max_tokens": 1 })), json!({ "model": null }));
+    let server = serve(Settings::default(), vec![Demo::default()]);
+    let answer = server.post("/v1/chat/completions", &unnamed());
+    assert_eq!((answer.status, answer.json()["model"].as_str()), (200, Some("demo")));
+    let body = json!({ "max_tokens": 1, "messages": [{ "role": "user", "content": "x" }] });
+    assert_eq!(server.post("/v1/messages", &body).json()["model"], "demo");
+    assert_eq!(ask(&server, "other"), 404);
+    let several = ["a", "b"].map(|id| Demo { id, ..Demo::default() });
+    let refused = serve(Settings::default(), several.to_vec()).post("/v1/chat/completions", &unnamed());
+    assert_eq!((refused.status, refused.json()["error"]["param"].as_str()), (400, Some("model")));
+}
+
+#[test]
+fn what_cannot_chat_is_listed_as_such_before_it_is_loaded() {
+    let chats = [("a", None), ("b", Some(false)), ("c", Some(true))];
+    let models = chats.map(|(id, chats)| Demo { id, chats, ..Demo::default() });
+    let list = serve(Settings::default(), models.to_vec()).get("/v1/models").json();
+    let found = [0, 1, 2].map(|i| list["data"][i]["meta"]["chat"].as_bool());
+    assert_eq!(found, chats.map(|(_, chats)| chats));
+}
+
+#[test]
 fn a_model_that_nobody_asks_for_is_unloaded() {
     let server = serve(
         Settings { idle: Some(Duration::from_millis(200)), ..Settings::default() },

@@ -56,6 +56,7 @@ pub(crate) struct Demo {
     pub(crate) bytes: u64,
     pub(crate) broken: bool,
     pub(crate) drafts: bool,
+    pub(crate) chats: Option<bool>,
 }
 
 impl Default for Demo {
@@ -70,6 +71,7 @@ impl Default for Demo {
             bytes: 1,
             broken: false,
             drafts: false,
+            chats: None,
         }
     }
 }
@@ -88,6 +90,10 @@ impl Source for Demo {
 
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn chats(&self) -> Option<bool> {
+        self.chats
     }
 
     fn load(&self) -> Result<Loaded, Box<dyn std::error::Error + Send + Sync>> {

@@ -1,6 +1,7 @@
 //! `hf2q run`.
 
 use anyhow::{Result, bail};
+use hf2q_convert::report::plural;
 use hf2q_engine::Finish;
 use hf2q_text::Specials;
 use serde_json::json;
@@ -8,6 +9,9 @@ use serde_json::json;
 use crate::args::{EngineArgs, RunArgs, SamplingArgs};
 use crate::session::{Answer, Session, Timing};
 use crate::{interrupt, load, terminal};
+
+/// Most tokens of a continuation where nobody says: nothing else ends the text of a model that knows no turns.
+const RAW_TOKENS: usize = 256;
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     args.drafts.check()?;
@@ -24,14 +28,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     if prompt.is_empty() {
         bail!("the prompt is empty, and this model has no token to begin a text with");
     }
-    let sampler = session.sampler(&args.sampling)?;
+    let mut sampling = args.sampling.clone();
+    if args.raw || session.template.is_none() {
+        sampling.max_tokens.get_or_insert(RAW_TOKENS);
+    }
+    let sampler = session.sampler(&sampling)?;
     interrupt::install_once()?;
-    let answer = session.answer(&prompt, &sampler, &args.sampling, terminal::print)?;
+    let answer = session.answer(&prompt, &sampler, &sampling, terminal::print)?;
     if !answer.text.ends_with('\n') {
         terminal::print("\n")?;
     }
     if !args.quiet {
-        terminal::note(&terminal::dim(&report(&answer, &args.sampling)));
+        terminal::note(&terminal::dim(&report(&answer, &sampling)));
     }
     if answer.finish == Finish::Cancelled {
         bail!("stopped");
@@ -62,7 +70,9 @@ pub(crate) fn report(answer: &Answer, args: &SamplingArgs) -> String {
     let end = match answer.finish {
         Finish::Stop(_) | Finish::Complete | Finish::Deadline => "",
         Finish::Cancelled => " · stopped",
-        Finish::Length if args.max_tokens == Some(answer.timing.answer_tokens) => " · cut at --max-tokens",
+        Finish::Length if args.max_tokens == Some(answer.timing.answer_tokens) => {
+            &format!(" · cut at {} (--max-tokens)", plural(answer.timing.answer_tokens, "token"))
+        }
         Finish::Length => " · cut: the context is full (--context)",
     };
     speed(&answer.timing) + end
@@ -77,10 +87,10 @@ pub(crate) fn speed(t: &Timing) -> String {
     let new = t.prompt_tokens - t.reused_tokens;
     let reused = if t.reused_tokens > 0 { format!(" ({} reused)", t.reused_tokens) } else { String::new() };
     format!(
-        "prompt {} tokens{reused}{} · answer {} tokens{}",
-        t.prompt_tokens,
+        "prompt {}{reused}{} · answer {}{}",
+        plural(t.prompt_tokens, "token"),
         rate(new, t.prompt_time),
-        t.answer_tokens,
+        plural(t.answer_tokens, "token"),
         // The first token comes with the prompt.
         rate(t.answer_tokens.saturating_sub(1), t.answer_time),
     ) + &guessed(t)

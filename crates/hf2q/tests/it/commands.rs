@@ -73,6 +73,25 @@ fn a_stop_text_ends_the_answer_and_is_not_shown() {
 }
 
 #[test]
+fn a_continuation_ends_somewhere_and_says_so() {
+    let place = Place::new();
+    let model = place.converted("tiny-dense", "q8_0");
+    place.run(&["gguf", "unset", &model, "tokenizer.chat_template", "-o", "base.gguf"]).success();
+    let endless = ["--temperature", "0", "--logit-bias", "1=-1000", "--logit-bias", "106=-1000"];
+    let ran = place.run(&[&["run", "base.gguf", PROMPT], &endless[..]].concat());
+    assert!(ran.ok && ran.stderr.contains("answer 256 tokens"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("cut at 256 tokens (--max-tokens)"), "{}", ran.stderr);
+    let ran = place.run(&[&["run", "base.gguf", PROMPT, "-n", "300"], &endless[..]].concat());
+    assert!(ran.ok && ran.stderr.contains("answer 300 tokens"), "{}", ran.stderr);
+    let ran = place.run(&["run", "base.gguf", PROMPT, "-n", "1"]);
+    assert!(
+        ran.ok && ran.stderr.contains("answer 1 token ") && ran.stderr.contains("cut at 1 token "),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
 fn prompts_come_from_standard_input_too() {
     let place = Place::new();
     let model = place.converted("tiny-dense", "q8_0");

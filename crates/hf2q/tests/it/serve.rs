@@ -66,9 +66,15 @@ fn a_checkpoint_is_served_and_the_server_ends_when_it_is_told_to() {
     let body = r#"{"model": "small", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}"#;
     let answer = server.ask("POST", "/v1/chat/completions", body);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    server.ask("GET", "/v1/nothing", "");
+    server.ask("POST", "/v1/chat/completions", &body.replace("max_tokens", "temp\\u001b"));
     let (status, said) = server.end();
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("POST /v1/chat/completions 200") && said.contains("stopping"), "{said}");
+    for part in
+        ["POST /v1/chat/completions 200", "GET other 404", "Unknown path: /v1/nothing", "temp", "stopping"]
+    {
+        assert!(said.contains(part), "{part:?} is not in {said}");
+    }
 }
 
 #[test]
@@ -103,6 +109,16 @@ fn a_context_is_no_longer_than_the_model_and_the_memory_of_the_caches_allow() {
 fn what_cannot_be_served_is_said_at_once() {
     let place = Place::new();
     place.run(&["serve", "nothing.gguf", "--port", "0"]).failure(&["nothing.gguf"]);
+    for name in ["x.gguf", "y.gguf", "x"] {
+        std::fs::write(place.path(name), "no model").unwrap();
+    }
+    for missing in ["/nonexist", "a=nothing", "org/a/b"] {
+        let parts = [missing.trim_start_matches("a="), "no such file", "ORG/NAME"];
+        place.run(&["serve", "x.gguf", missing, "--port", "0"]).failure(&parts);
+    }
+    let said =
+        place.run(&["serve", "x.gguf", "--port", "0"]).failure(&["hf2q: x cannot be loaded: ", "x.gguf"]);
+    assert!(!said.contains("log says why"), "{said}");
     place.run(&["serve", "a=x.gguf", "a=y.gguf", "--port", "0"]).failure(&["two models are named \"a\""]);
     std::fs::write(place.path("keys"), "\n").unwrap();
     place.run(&["serve", "a=x", "--api-key-file", "keys"]).failure(&["keys", "no key"]);

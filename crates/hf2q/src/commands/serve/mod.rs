@@ -13,16 +13,16 @@ use crate::{interrupt, terminal};
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     // Conversions look at it; the server's own handlers come on top.
     interrupt::install_once()?;
+    let settings = settings(args)?;
     let sources = sources::find(args)?;
     let names: Vec<String> = sources.iter().map(|s| s.id().to_owned()).collect();
-    let settings = settings(args)?;
     warn(&settings);
     let log = Log::new(|line| terminal::note(&terminal::safe(line)), args.verbose);
     let server = Server::start(settings, sources, log)?;
     if let [only] = &names[..] {
         // Nobody waits for a model that cannot be loaded.
         if let Err(why) = server.load(only) {
-            bail!("{why}");
+            bail!("{only} cannot be loaded: {why}");
         }
     } else {
         terminal::note(&format!("{} models, loaded when they are asked for:", names.len()));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use hf2q_engine::{Budget, CacheOptions, EngineOptions, Needs, Pooling, SchedulerOptions, WindowPolicy};
 use hf2q_gguf::{Gguf, Metadata};
+use hf2q_hub::Repository;
 use hf2q_model::Model;
 use hf2q_plan::{Backend, Plan};
 use hf2q_server::{Loaded, Source};
@@ -25,6 +26,8 @@ struct Local {
     id: String,
     path: PathBuf,
     bytes: u64,
+    /// Whether it has a chat template, where a file that is here says so.
+    chats: Option<bool>,
     how: Arc<How>,
 }
 
@@ -51,16 +54,31 @@ pub(crate) fn find(args: &ServeArgs) -> Result<Vec<Box<dyn Source>>> {
     });
     let mut sources: Vec<Box<dyn Source>> = Vec::new();
     let models = args.models.iter().map(|given| named(given)).collect::<Result<Vec<_>>>()?.concat();
+    models.iter().try_for_each(|(_, path)| check_place(path))?;
     // Of several models none is loaded yet, so that nobody would hear of a drafter that is for others.
     if let (DraftArg::Model(drafter), [_, _, ..]) = (&args.drafts.draft, &models[..]) {
         load::any(drafter).context("--draft")?;
         models.iter().try_for_each(|(id, path)| check_drafter(drafter, (id, path)))?;
     }
     for (id, path) in models {
-        let bytes = size(&path);
-        sources.push(Box::new(Local { id, path, bytes, how: Arc::clone(&how) }));
+        let (bytes, chats) = (size(&path), chats(&path));
+        sources.push(Box::new(Local { id, path, bytes, chats, how: Arc::clone(&how) }));
     }
     Ok(sources)
+}
+
+/// Refuses what is neither here nor the name of a repository.
+fn check_place(path: &Path) -> Result<()> {
+    if path.exists() || path.to_str().is_some_and(Repository::looks_like) {
+        return Ok(());
+    }
+    bail!("{}: {}", path.display(), load::NO_MODEL)
+}
+
+/// Whether the metadata of a GGUF file have a chat template.
+fn chats(path: &Path) -> Option<bool> {
+    let gguf = path.is_file().then(|| Gguf::open(path).ok()).flatten()?;
+    Some(gguf.metadata().get("tokenizer.chat_template").is_some())
 }
 
 /// Refuses a drafter that is not for a model. What must be loaded from elsewhere or converted first, or cannot be read, is looked
@@ -138,6 +156,10 @@ impl Source for Local {
 
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn chats(&self) -> Option<bool> {
+        self.chats
     }
 
     fn load(&self) -> Result<Loaded, Box<dyn std::error::Error + Send + Sync>> {
