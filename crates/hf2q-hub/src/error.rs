@@ -93,6 +93,18 @@ pub enum HubError {
         /// How often it was tried.
         attempts: u32,
     },
+    /// There is no way to the hub.
+    #[error(
+        "cannot reach {}: {}; is there a network? HTTPS_PROXY names a proxy, HF_ENDPOINT another hub; --offline takes what the cache has",
+        host(url),
+        shown(why)
+    )]
+    Away {
+        /// What was asked for.
+        url: String,
+        /// The last failure.
+        why: String,
+    },
     /// The connection cannot be trusted.
     #[error(
         "{}: {why}; where a company looks into TLS, name its certificates in SSL_CERT_FILE",
@@ -263,12 +275,19 @@ impl HubError {
     /// Whether a copy in the cache may stand in: the hub is away or refuses, the repository is not known to be gone.
     pub(crate) fn leaves_the_cache(&self) -> bool {
         match self {
-            Self::Unreachable { .. } | Self::Tls { .. } | Self::Gated { .. } | Self::Token { .. } => true,
+            Self::Unreachable { .. } | Self::Away { .. } | Self::Tls { .. } => true,
+            Self::Gated { .. } | Self::Token { .. } => true,
             Self::NoRepository { signed_in, .. } => !signed_in,
             Self::Status { status, .. } => *status >= 500,
             _ => false,
         }
     }
+}
+
+/// Name and port of the host of a URL.
+fn host(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    shown(rest.split('/').next().unwrap_or(rest))
 }
 
 fn hidden(signed_in: bool) -> &'static str {

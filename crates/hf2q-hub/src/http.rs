@@ -181,7 +181,9 @@ impl<'a> Client<'a> {
             request = request.header("authorization", token.bearer());
         }
         let request = request.body(()).map_err(|e| self.broken(url, &e.into()))?;
-        self.agent.run(request).map_err(|e| self.broken(url, &e))
+        let response = self.agent.run(request).map_err(|e| self.broken(url, &e))?;
+        self.signals.hear();
+        Ok(response)
     }
 
     /// A request that ended without an answer, or in the middle of one.
@@ -196,11 +198,16 @@ impl<'a> Client<'a> {
             ureq::Error::Tls(_) | ureq::Error::Rustls(_) => {
                 HubError::Tls { url: url.to_owned(), why: error.to_string() }.into()
             }
+            ureq::Error::Io(e) if is_away(e) => Trouble::Away { why: e.to_string() },
             ureq::Error::Io(e) => Trouble::passing(e.to_string()),
-            ureq::Error::Timeout(_) => Trouble::passing("no answer"),
-            ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::Protocol(_) => {
-                Trouble::passing(error.to_string())
+            ureq::Error::Timeout(ureq::Timeout::Resolve) => {
+                Trouble::Away { why: "no address for it".to_owned() }
             }
+            ureq::Error::Timeout(_) => Trouble::passing("no answer"),
+            ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => {
+                Trouble::Away { why: error.to_string() }
+            }
+            ureq::Error::Protocol(_) => Trouble::passing(error.to_string()),
             ureq::Error::ConnectProxyFailed(why) => Trouble::passing(format!("the proxy refuses: {why}")),
             // Its words are the address, which may be a signed link.
             ureq::Error::BadUri(_) => {
@@ -276,6 +283,12 @@ fn certificates(path: &std::path::Path) -> Result<RootCerts, HubError> {
 /// Whether a URL has a user name, perhaps with a password.
 fn has_user(uri: &Uri) -> bool {
     uri.authority().is_some_and(|a| a.as_str().contains('@'))
+}
+
+/// Whether there was no connection: refused, or the name has no address, which has no kind of its own.
+fn is_away(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::ConnectionRefused
+        || error.to_string().starts_with("failed to lookup address")
 }
 
 /// Where a redirect leads. A secure connection is not left for an open one.

@@ -123,7 +123,7 @@ mod tests {
                     let variant = format!("{error:?}");
                     assert_eq!(variant.split(' ').next(), Some(expected), "{asked:?} {status} {code}");
                 }
-                Trouble::Passing { why, .. } => panic!("{asked:?} {status} {code}: {why}"),
+                other => panic!("{asked:?} {status} {code}: {other:?}"),
             }
         }
     }

@@ -12,16 +12,21 @@ use crate::text::shown;
 /// Between looks at the stop sign.
 const NAP: Duration = Duration::from_millis(20);
 
+/// Tries where nothing was ever heard of the hub: a wrong name or no network, rather than one that fails now and then.
+const UNHEARD: u32 = 2;
+
 /// What workers and the caller tell each other.
 #[derive(Debug)]
 pub(crate) struct Signals {
     stop: AtomicBool,
+    /// Somebody answered.
+    heard: AtomicBool,
     events: Sender<Event>,
 }
 
 impl Signals {
     pub(crate) fn new(events: Sender<Event>) -> Self {
-        Self { stop: AtomicBool::new(false), events }
+        Self { stop: AtomicBool::new(false), heard: AtomicBool::new(false), events }
     }
 
     /// Asks every worker to stop.
@@ -31,6 +36,11 @@ impl Signals {
 
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
+    }
+
+    /// Notes that somebody answered.
+    pub(crate) fn hear(&self) {
+        self.heard.store(true, Ordering::SeqCst);
     }
 
     /// An error once stopping was asked for.
@@ -69,6 +79,8 @@ pub(crate) enum Trouble {
         /// How long the server asks to wait.
         wait: Option<Duration>,
     },
+    /// No connection: the host has no address here, or refuses.
+    Away { why: String },
     /// It will not.
     Lasting(HubError),
 }
@@ -106,11 +118,16 @@ impl<'a> Attempts<'a> {
     /// Waits before the next attempt at `what` at `url`; an error if there is none.
     pub(crate) fn again(&mut self, what: &str, url: &str, trouble: Trouble) -> Result<(), HubError> {
         self.signals.check()?;
-        let (why, wait) = match trouble {
+        let heard = self.signals.heard.load(Ordering::SeqCst);
+        let (why, wait, away) = match trouble {
             Trouble::Lasting(error) => return Err(error),
-            Trouble::Passing { why, wait } => (why, wait),
+            Trouble::Passing { why, wait } => (why, wait, false),
+            Trouble::Away { why } => (why, None, !heard),
         };
         self.failures += 1;
+        if away && self.failures >= UNHEARD.min(self.patience.attempts) {
+            return Err(HubError::Away { url: url.to_owned(), why });
+        }
         if self.failures >= self.patience.attempts {
             return Err(HubError::Unreachable { url: url.to_owned(), why, attempts: self.failures });
         }

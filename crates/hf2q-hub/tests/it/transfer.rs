@@ -114,6 +114,26 @@ fn a_server_that_knows_no_ranges_begins_anew() {
 }
 
 #[test]
+fn a_hub_that_is_not_there_is_given_up_soon_and_by_name() {
+    let (repo, place) = (Repo::small(), Place::new());
+    let mut config = place.config(&repo.serve());
+    // Names below `invalid` have no address anywhere; nothing listens on port 1.
+    for host in ["hub.invalid", "127.0.0.1:1"] {
+        config.endpoint = format!("http://{host}");
+        let mut told = Told::default();
+        let error = place.fetch_with(config.clone(), &mut told).unwrap_err();
+        assert!(matches!(error, HubError::Away { .. }), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.starts_with(&format!("cannot reach {host}: ")) && text.contains("HTTPS_PROXY"),
+            "{text}"
+        );
+        assert!(!text.contains("goes on"), "{text}");
+        assert_eq!(told.notes.len(), 1, "{:?}", told.notes);
+    }
+}
+
+#[test]
 fn a_server_that_always_cuts_at_the_same_place_is_given_up() {
     let (repo, place) = (Repo::small(), Place::new());
     let whole = repo.file(WEIGHTS).bytes.clone();
