@@ -30,4 +30,5 @@ mod validate;
 
 pub use backend::{CpuBackend, CpuOptions};
 pub use isa::Isa;
+pub use memory::promised;
 pub use topology::default_threads;

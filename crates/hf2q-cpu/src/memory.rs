@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use hf2q_plan::BackendError;
 use memmap2::MmapMut;
@@ -22,6 +23,37 @@ pub(crate) struct Memory {
     bytes: usize,
     /// Owns the bytes.
     _map: MmapMut,
+    _promise: Promise,
+}
+
+/// Bytes of all memories.
+static PROMISED: AtomicUsize = AtomicUsize::new(0);
+
+/// Bytes that the open programs of this process hold for caches and activations. The system counts each page of them from its
+/// first touch on, so that what it calls free may be promised already.
+#[must_use]
+pub fn promised() -> usize {
+    PROMISED.load(Relaxed)
+}
+
+/// Bytes that count as promised as long as it lives.
+#[derive(Debug)]
+struct Promise {
+    counter: &'static AtomicUsize,
+    bytes: usize,
+}
+
+impl Promise {
+    fn new(counter: &'static AtomicUsize, bytes: usize) -> Self {
+        counter.fetch_add(bytes, Relaxed);
+        Self { counter, bytes }
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        self.counter.fetch_sub(self.bytes, Relaxed);
+    }
 }
 
 // SAFETY: the bytes belong to no thread, and access goes through unsafe methods whose callers exclude races.
@@ -39,7 +71,8 @@ impl Memory {
         let mut map = MmapMut::map_anon(bytes.max(1)).map_err(|_| fail())?;
         ask_for_huge_pages(&map);
         let start = NonNull::new(map.as_mut_ptr()).ok_or_else(fail)?;
-        Ok(Self { start, bytes: map.len(), _map: map })
+        let bytes = map.len();
+        Ok(Self { start, bytes, _map: map, _promise: Promise::new(&PROMISED, bytes) })
     }
 
     /// Number of bytes.
@@ -168,5 +201,25 @@ impl<'a> Rows<'a> {
     fn at(self, row: usize, columns: &Range<usize>) -> usize {
         assert!(columns.start <= columns.end && columns.end <= self.place.width, "columns leave the view");
         self.place.at + (row * self.place.stride + columns.start) * size_of::<f32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_promised_as_long_as_it_lives() {
+        static COUNTER: AtomicUsize = AtomicUsize::new(0);
+        let (one, two) = (Promise::new(&COUNTER, 5), Promise::new(&COUNTER, 7));
+        assert_eq!(COUNTER.load(Relaxed), 12);
+        drop(one);
+        assert_eq!(COUNTER.load(Relaxed), 7);
+        drop(two);
+        assert_eq!(COUNTER.load(Relaxed), 0);
+        // Other tests only add to it while this one lives.
+        let bytes = 64 << 20;
+        let memory = Memory::new("a test", bytes).unwrap();
+        assert!(promised() >= bytes && memory.bytes() == bytes);
     }
 }

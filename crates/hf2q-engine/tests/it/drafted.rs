@@ -465,6 +465,53 @@ fn failures_between_drafts_that_are_computed_are_not_in_a_row() {
     assert!(stats.drafts.failures > 8 && stats.drafts.drafts > 8, "{:?}", stats.drafts);
 }
 
+/// Two lines wherever there is room, though it may not be asked for alternatives.
+struct Forked(Arc<Mutex<Vec<bool>>>);
+
+impl Drafter for Forked {
+    fn name(&self) -> &str {
+        "forked"
+    }
+
+    fn branches(&self) -> bool {
+        true
+    }
+
+    fn draft(&mut self, requests: &[DraftRequest<'_>]) -> Result<Vec<DraftTree>, EngineError> {
+        self.0.lock().unwrap().extend(requests.iter().map(|r| r.branches));
+        let tree = DraftTree { tokens: vec![5, 6, 7, 8], parents: vec![None, Some(0), None, Some(2)] };
+        Ok(vec![tree; requests.len()])
+    }
+}
+
+#[test]
+fn chains_have_no_alternatives_and_trees_have() {
+    for (shape, branches) in [(DraftShape::Chain, false), (DraftShape::Tree, true), (DraftShape::Auto, true)]
+    {
+        let most = Arc::new(Mutex::new((0, 0)));
+        let seen = Arc::clone(&most);
+        // Of one job no two rows have the same position, unless they are alternatives.
+        let watch = move |step: &Step| {
+            let mut positions: Vec<u32> = step.rows.iter().map(|row| row.position).collect();
+            let drafted = if step.logit_rows.len() > 1 { step.rows.len() - 1 } else { 0 };
+            positions.sort_unstable();
+            positions.dedup();
+            let mut seen = seen.lock().unwrap();
+            *seen = (seen.0.max(step.rows.len() - positions.len()), seen.1.max(drafted));
+            Ok(())
+        };
+        let engine = crate::failures::open(&Watched(Arc::new(watch)), SIZES).unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let drafting = Drafting { shape, ..drafting(Forked(Arc::clone(&asked)), 2) };
+        let scheduler = Scheduler::new(engine, OPTIONS).unwrap().with_drafts(drafting);
+        let (log, _) = run(scheduler, warm(vec![], 12));
+        assert_eq!(log.finish(), Some(Finish::Length));
+        assert!(asked.lock().unwrap().iter().all(|&b| b == branches) && !asked.lock().unwrap().is_empty());
+        let expected = if branches { (2, 4) } else { (0, 2) };
+        assert_eq!(*most.lock().unwrap(), expected, "{shape:?}");
+    }
+}
+
 /// Counts what is asked of another one.
 struct Counted {
     asked: Arc<Mutex<u64>>,
