@@ -152,7 +152,7 @@ const NUMBERS: &[Number] = &[
     (
         "hf2q_draft_saved_seconds",
         "gauge",
-        "Time of steps that guessing saved, estimated by the time of steps without; below 0 where it cost more.",
+        "Time that guessing saved answers that have ended, each of several at once counted, by the time of steps without; below 0 where it cost more.",
         |s| s.drafts.saved,
     ),
     ("hf2q_drafter_failures_total", "counter", "Failures of the drafter.", |s| s.drafts.failures as f64),

@@ -13,8 +13,8 @@ pub(crate) struct Speculation {
     steps: usize,
     /// By level: drafts that had it, and those whose token there was drawn.
     levels: [(u64, u64); LEVELS],
-    /// Seconds, as far as they are known.
-    saved: Option<f64>,
+    /// Seconds of those answers for which they are known, and how many these are.
+    saved: (f64, usize),
 }
 
 impl Speculation {
@@ -23,10 +23,9 @@ impl Speculation {
         for (sum, level) in self.levels.iter_mut().zip(&drafts.levels) {
             *sum = (sum.0 + level.0, sum.1 + level.1);
         }
-        self.saved = match (self.saved, drafts.saved) {
-            (Some(a), Some(b)) => Some(a + b),
-            (a, b) => a.or(b),
-        };
+        if let Some(saved) = drafts.saved {
+            self.saved = (self.saved.0 + saved, self.saved.1 + 1);
+        }
     }
 
     /// Puts it into the object that counts tokens, `answer` of them drawn; nothing where nothing was guessed.
@@ -35,12 +34,15 @@ impl Speculation {
         if had.is_empty() {
             return;
         }
+        let (saved, known) = self.saved;
+        // Answers of a request are computed in the same steps: what one waits less all of them do.
+        let saved = (known > 0).then(|| saved / known as f64);
         let share = |level: &&(u64, u64)| level.1 as f64 / level.0 as f64;
         usage["speculation"] = json!({
             "steps": self.steps,
             "tokens_per_step": answer as f64 / self.steps.max(1) as f64,
             "accepted_by_depth": had.iter().map(share).collect::<Vec<_>>(),
-            "saved_seconds": self.saved,
+            "saved_seconds": saved,
         });
     }
 }
@@ -56,10 +58,14 @@ mod tests {
         all.tell(0, &mut usage);
         assert_eq!(usage, json!({}));
         all.add(&DraftUse { steps: 4, levels: vec![(2, 1), (2, 0)], saved: None });
+        all.tell(4, &mut usage);
+        assert!(usage["speculation"]["saved_seconds"].is_null(), "{usage}");
         all.add(&DraftUse { steps: 2, levels: vec![(2, 2)], saved: Some(-0.5) });
-        all.tell(9, &mut usage);
+        all.add(&DraftUse { steps: 2, levels: vec![], saved: Some(2.0) });
+        all.tell(12, &mut usage);
+        // The mean of those for which it is known.
         let expected = json!({
-            "steps": 6, "tokens_per_step": 1.5, "accepted_by_depth": [0.75, 0.0], "saved_seconds": -0.5,
+            "steps": 8, "tokens_per_step": 1.5, "accepted_by_depth": [0.75, 0.0], "saved_seconds": 0.75,
         });
         assert_eq!(usage["speculation"], expected);
     }

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 
+use crate::keyboard;
+
 static PRESSED: AtomicUsize = AtomicUsize::new(0);
 
 /// Exit status of a program that was interrupted.
@@ -30,6 +32,7 @@ pub(crate) fn install_once() -> Result<()> {
 
 #[expect(clippy::exit, reason = "a second Ctrl-C asks for just that")]
 fn leave() {
+    keyboard::restore();
     std::process::exit(INTERRUPTED.into());
 }
 

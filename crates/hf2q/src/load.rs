@@ -56,6 +56,22 @@ fn resolve(model: &Path) -> Result<PathBuf> {
     if model.join("config.json").is_file() {
         return converted(model);
     }
+    only_file(model)
+}
+
+/// A GGUF file, or the only one in a folder; nothing is loaded or converted for it.
+pub(crate) fn file(path: &Path) -> Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    if path.join("config.json").is_file() {
+        bail!("{}: a checkpoint, not a GGUF file; `hf2q convert` makes one of it", path.display());
+    }
+    only_file(path)
+}
+
+/// The GGUF file of the only model in a folder.
+fn only_file(model: &Path) -> Result<PathBuf> {
     let mut files = gguf_files(model)?;
     files.sort();
     // Shards of one set count as one model; any of them opens it.

@@ -5,8 +5,10 @@ mod commands;
 mod config;
 mod device;
 mod drafts;
+mod hints;
 mod hub;
 mod interrupt;
+mod keyboard;
 mod load;
 mod memory;
 mod output;
@@ -24,7 +26,11 @@ use crate::args::{Cli, Command};
 const CLOSED_PIPE: u8 = 141;
 
 fn main() -> ExitCode {
-    match dispatch(Cli::parse()) {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return not_parsed(&error),
+    };
+    match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         // Quiet, but not a success: what was to be said did not arrive.
         Err(error) if terminal::is_closed_pipe(&error) => ExitCode::from(CLOSED_PIPE),
@@ -35,6 +41,17 @@ fn main() -> ExitCode {
             if interrupt::pressed() { ExitCode::from(interrupt::INTERRUPTED) } else { ExitCode::FAILURE }
         }
     }
+}
+
+/// What clap says of arguments, help included, and what may have been meant.
+fn not_parsed(error: &clap::Error) -> ExitCode {
+    // There is nobody to tell if that fails.
+    let _ = error.print();
+    let args: Vec<String> = std::env::args_os().skip(1).map(|a| a.to_string_lossy().into_owned()).collect();
+    if let Some(hint) = hints::hint(&args).filter(|_| error.use_stderr()) {
+        terminal::note(&hint);
+    }
+    u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// An error and what caused it, where it does not say so itself.

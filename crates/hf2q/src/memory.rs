@@ -6,15 +6,29 @@ use anyhow::{Result, bail};
 
 use crate::terminal;
 
-/// Bytes that can be had without swapping; `None` where the system does not say.
+/// Bytes that can be had without swapping, those left out that engines of this process hold but have not used yet; `None` where the
+/// system does not say.
 pub(crate) fn free() -> Option<u64> {
     let machine = read("/proc/meminfo").and_then(|text| field(&text, "MemAvailable:")).map(|kib| kib * 1024);
-    [machine, container()].into_iter().flatten().min()
+    let status = read("/proc/self/status").unwrap_or_default();
+    let unused = unused(hf2q_cpu::promised() as u64, &status);
+    [machine, container()].into_iter().flatten().min().map(|free| free.saturating_sub(unused))
+}
+
+/// Of so many bytes that are held those that have no pages yet, by the state of this process: all of its memory that belongs to no
+/// file is taken for a part of them, so that there may be more.
+fn unused(promised: u64, status: &str) -> u64 {
+    promised.saturating_sub(field(status, "RssAnon:").map_or(0, |kib| kib * 1024))
 }
 
 /// Refuses what does not fit into the free memory, before the system ends the program for it.
 pub(crate) fn check(what: &str, needed: u64) -> Result<()> {
-    match free() {
+    check_more(what, needed, 0)
+}
+
+/// The same where engines of this process hold so many of the needed bytes already, without having used them.
+pub(crate) fn check_more(what: &str, needed: u64, held: u64) -> Result<()> {
+    match free().map(|free| free.saturating_add(held)) {
         Some(free) if needed > free => {
             bail!(
                 "{what} needs {}, but only {} of memory is free",
@@ -74,6 +88,14 @@ mod tests {
         assert_eq!(super::field(text, "MemAvailable:"), Some(24));
         assert_eq!(super::field(text, "inactive_file"), Some(7));
         assert_eq!(super::field(text, "absent"), None);
+    }
+
+    #[test]
+    fn what_is_promised_and_not_used_is_not_free() {
+        let status = "VmRSS:\t 900 kB\nRssAnon:\t  300 kB\nRssFile:\t 600 kB\n";
+        assert_eq!(super::unused(1 << 20, status), (1 << 20) - 300 * 1024);
+        assert_eq!((super::unused(300 * 1024, status), super::unused(0, status)), (0, 0));
+        assert_eq!(super::unused(7, ""), 7);
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub(crate) fn open(model: &Model, plan: Arc<Plan>, on: (&dyn Backend, EngineOpti
     open_with(model, plan, on, None)
 }
 
-/// The same with a drafter beside it, which is open already: on the machine its caches take memory when they are first used.
+/// The same with a drafter beside it, which is open already: on the machine it holds what its caches take when they are first used.
 pub(crate) fn open_with(
     model: &Model,
     plan: Arc<Plan>,
@@ -102,11 +102,12 @@ pub(crate) fn open_with(
     let weights = model.weights_for(&plan.recording);
     let needs = Needs::new(backend, &plan, weights.clone(), sizes)?;
     let Some(free) = backend.free_memory()? else {
-        let needed = [Some(&needs), drafter].into_iter().flatten().map(|n| n.caches().saturating_add(n.work));
-        let needed = needed.fold(0, usize::saturating_add) as u64;
+        let beside_weights = |n: &Needs| n.caches().saturating_add(n.work) as u64;
+        let held = drafter.map_or(0, beside_weights);
+        let needed = held.saturating_add(beside_weights(&needs));
         let with = if drafter.is_some() { " with a drafter" } else { "" };
         let what = format!("a context of {} tokens{with}", sizes.context);
-        memory::check(&what, needed)?;
+        memory::check_more(&what, needed, held)?;
         // What one cache lacks says little of what is asked for.
         let whole = || format!("{what} needs {} in all", terminal::bytes(needed));
         let opened = Engine::open(backend, plan, weights, sizes);

@@ -133,9 +133,18 @@ mod tests {
     use crate::sample::{Sampler, Sampling};
 
     fn draft(drafter: &mut Ngram, history: &[u32], depth: usize, room: usize) -> DraftTree {
+        shaped(drafter, history, (depth, room), true)
+    }
+
+    fn shaped(
+        drafter: &mut Ngram,
+        history: &[u32],
+        (depth, room): (usize, usize),
+        branches: bool,
+    ) -> DraftTree {
         let sampler = Sampler::new(Sampling::default()).unwrap();
         let request =
-            DraftRequest { job: JobId(1), history, sampler: &sampler, draws: 0, room, depth, branches: true };
+            DraftRequest { job: JobId(1), history, sampler: &sampler, draws: 0, room, depth, branches };
         drafter.draft(&[request]).unwrap().remove(0)
     }
 
@@ -148,6 +157,7 @@ mod tests {
         let both = draft(&mut drafter, &history, 4, 8);
         assert_eq!(both.tokens, [4, 5, 6, 9, 7, 8]);
         assert_eq!(both.parents, [None, Some(0), Some(1), Some(2), None, Some(4)]);
+        assert_eq!(shaped(&mut drafter, &history, (4, 8), false), DraftTree::chain(vec![4, 5, 6, 9]));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::args::ChatArgs;
 use crate::commands::run::report;
+use crate::keyboard::Muted;
 use crate::session::Session;
 use crate::{config, interrupt, load, terminal};
 
@@ -134,10 +135,12 @@ impl Chat<'_> {
         self.turn += 1;
         let sampler = self.session.sampler(&sampling)?;
         interrupt::clear();
+        let muted = Muted::new();
         let answer = self.session.answer(&prompt, &sampler, &sampling, terminal::print)?;
         interrupt::clear();
         terminal::print("\n")?;
         terminal::note(&terminal::dim(&report(&answer, &sampling)));
+        drop(muted);
         self.messages.push(json!({ "role": "assistant", "content": answer.text }));
         Ok(())
     }

@@ -46,6 +46,9 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<()> {
 
 /// Said before the work, not after it.
 fn check_output(output: &Path) -> Result<()> {
+    if output == Path::new("-") {
+        bail!("--output -: a model cannot be written to standard output; name a file");
+    }
     let named = output.file_name().is_some() && !output.as_os_str().as_encoded_bytes().ends_with(b"/");
     if !named || output.is_dir() {
         bail!("--output {}: a folder; name the file to write", output.display());

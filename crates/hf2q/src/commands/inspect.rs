@@ -8,13 +8,13 @@ use hf2q_quant::BadBlock;
 use serde_json::json;
 
 use crate::args::InspectArgs;
-use crate::terminal;
+use crate::{load, terminal};
 
 /// Characters of a metadata value that are shown.
 const SHOWN: usize = 100;
 
 pub(crate) fn run(args: &InspectArgs) -> Result<()> {
-    let gguf = Gguf::open(&args.file)?;
+    let gguf = Gguf::open(&load::file(&args.file)?)?;
     let damaged = if args.check { damaged_blocks(&gguf) } else { Vec::new() };
     if args.json {
         terminal::print_json(&as_json(&gguf, args, &damaged))?;

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::texts;
 use crate::args::PerplexityArgs;
+use crate::progress::Progress;
 use crate::{interrupt, load, terminal};
 
 /// Rows whose logits are held at the same time.
@@ -43,16 +44,20 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let (mut engine, _) = engine_args.engine(&model, engine_args.sizes(&model, LOGIT_ROWS)?)?;
     interrupt::install_once()?;
     let mut sum = Likelihood::default();
+    let mut progress = Progress::new(windows.len());
     for Window { tokens, scored_from } in &windows {
         let skipped = scored_from - tokens.start;
         let part = (bos, &ids[tokens.clone()]);
         match read_window(&mut engine, part, skipped, &mut || !interrupt::pressed())? {
             Some(found) => sum.merge(&found),
-            None => bail!("stopped after {} of {} tokens", sum.tokens, ids.len()),
+            None => {
+                progress.clear();
+                bail!("stopped after {} of {} tokens", sum.tokens, ids.len())
+            }
         }
-        let so_far = format!("{} of {} tokens: {:.4}", sum.tokens, ids.len(), sum.perplexity());
-        terminal::note(&terminal::dim(&so_far));
+        progress.advance(tokens.len(), &sum);
     }
+    progress.clear();
     if args.json {
         return print_json(args, (&sum, stride), windows.len());
     }

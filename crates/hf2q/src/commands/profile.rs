@@ -18,8 +18,8 @@ use crate::{interrupt, memory, output, session, terminal};
 /// Memory that the speed of reading is measured with: more than most caches hold.
 const STREAM: u64 = 512 << 20;
 
-/// A larger share of the roofline than this says that data came from caches.
-const CACHED: f64 = 1.05;
+/// A larger share of the roofline than this, which is shown as more than 100 %, says that data came from caches.
+const CACHED: f64 = 1.005;
 
 pub(crate) fn run(args: &ProfileArgs) -> Result<()> {
     let work = Workload { prompt: args.timed.prompt, decode: args.decode, depth: args.timed.depth };

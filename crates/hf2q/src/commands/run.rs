@@ -1,5 +1,7 @@
 //! `hf2q run`.
 
+use std::io::IsTerminal;
+
 use anyhow::{Result, bail};
 use hf2q_convert::report::plural;
 use hf2q_engine::Finish;
@@ -15,6 +17,12 @@ const RAW_TOKENS: usize = 256;
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     args.drafts.check()?;
+    if args.prompt.is_none() && std::io::stdin().is_terminal() {
+        bail!(
+            "PROMPT is missing: give it as an argument or on standard input; `hf2q chat {}` talks to the model",
+            args.model.display()
+        );
+    }
     let gguf = load::open(&args.model)?;
     let engine = EngineArgs { silent: args.quiet, ..args.engine.clone() };
     let mut session = Session::open(&gguf, &engine, &args.drafts)?;

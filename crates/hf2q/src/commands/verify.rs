@@ -1,5 +1,7 @@
 //! `hf2q verify`.
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use hf2q_convert::{Progress, Source, Verification, Verified, verify};
 use hf2q_gguf::Gguf;
@@ -16,6 +18,9 @@ const WORST: usize = 10;
 pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
     let gguf = Gguf::open(&args.file)?;
     let source = args.against.as_deref().map(Source::open).transpose()?;
+    if let (Some(source), Some(against)) = (&source, &args.against) {
+        same_architecture(&gguf, args, (source, against))?;
+    }
     interrupt::install_once()?;
     let mut bar = Bar(None);
     let found = verify(&gguf, source.as_ref(), args.max_error, &mut bar);
@@ -37,6 +42,20 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
         [first, rest @ ..] => {
             bail!("{}: {} problems, the first: {first}", args.file.display(), rest.len() + 1)
         }
+    }
+}
+
+/// Of two models of different kinds every line of a comparison would be wrong.
+fn same_architecture(gguf: &Gguf, args: &VerifyArgs, (source, against): (&Source, &Path)) -> Result<()> {
+    let its = source.config().architecture.name();
+    match gguf.metadata().opt_str("general.architecture").ok().flatten() {
+        Some(mine) if mine != its => bail!(
+            "{} is a {} model, {} a {its} one: it was not made from that",
+            args.file.display(),
+            terminal::safe(mine),
+            against.display()
+        ),
+        _ => Ok(()),
     }
 }
 

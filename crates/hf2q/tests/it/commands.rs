@@ -154,6 +154,27 @@ fn inspect_shows_and_checks() {
 }
 
 #[test]
+fn inspect_takes_a_folder_with_one_model() {
+    let place = Place::new();
+    let model = place.converted("tiny-dense", "q8_0");
+    assert!(place.run(&["inspect", "."]).success().contains(&model));
+    std::fs::copy(place.path(&model), place.path("other.gguf")).unwrap();
+    place.run(&["inspect", "."]).failure(&["2 models", "name one", ".gguf"]);
+    let checkpoint = bundled("tiny-dense");
+    place.run(&["inspect", checkpoint.to_str().unwrap()]).failure(&["a checkpoint", "hf2q convert"]);
+}
+
+#[test]
+fn habits_from_elsewhere_get_a_hint() {
+    let place = Place::new();
+    place.run(&["ps"]).failure(&["unrecognized subcommand", "hint: ", "/v1/models"]);
+    place.run(&["run", "model.gguf", "-ngl", "99"]).failure(&["hint: ", "--device cuda"]);
+    assert_eq!(place.run(&["quantize", "a.gguf", "b.gguf", "q4_0"]).code, Some(2));
+    let folder = bundled("tiny-dense");
+    place.run(&["convert", folder.to_str().unwrap(), "-o", "-"]).failure(&["--output -", "standard output"]);
+}
+
+#[test]
 fn plan_lists_waves() {
     let place = Place::new();
     let model = place.converted("tiny-moe", "q8_0");

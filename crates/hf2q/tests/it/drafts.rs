@@ -119,7 +119,7 @@ fn what_guesses_are_good_for_is_measured() {
         "without drafts",
         "with model tiny-moe",
         "times as fast, median of 2 answers of 24 tokens: ",
-        "times as fast, median of 2 turns of 32 tokens: ",
+        "times as fast, median of 2 turns of about 32 tokens (16 at least): ",
         "by depth: 100",
         " s of each answer ",
     ] {
@@ -130,10 +130,31 @@ fn what_guesses_are_good_for_is_measured() {
     };
     let drawn = json(&["--temperature", "1.5", "--seed", "3"]);
     assert_eq!((&drawn["answers"].as_array().unwrap().len(), &drawn["turn_ratio"]["count"]), (&2, &2.into()));
+    for count in ["0", "1"] {
+        place
+            .run(&[&args[..6], &["-n", count]].concat())
+            .failure(&["-n", "at least 2 tokens"]);
+    }
     let json = json(&["--draft-depth", "2"]);
     assert_eq!(json["right_by_depth"], serde_json::json!([1.0, 1.0]));
-    assert!(json["saved_seconds"].is_f64());
+    assert!(json["saved_seconds"].is_f64() && json["drafting_seconds"].is_f64());
+    assert!(json["turn_ratio"]["median"].is_f64() && json["turn_ratio"]["interval"].is_null());
     assert!(json["tokens_per_step"].as_f64().unwrap() > 2.0 && json["ratios"].as_array().unwrap().len() == 2);
+}
+
+#[test]
+fn an_answer_without_a_whole_turn_has_no_times_of_turns() {
+    let place = Place::new();
+    let model = place.converted("tiny-moe", "q8_0");
+    std::fs::write(place.path("text"), PROMPT).unwrap();
+    let args = ["bench", &model, "--draft", "ngram", "--text", "text", "-n", "12", "-r", "6", "-t", "1"];
+    let found: Value =
+        serde_json::from_str(&place.run(&[&args[..], &["--json"]].concat()).success()).unwrap();
+    let none =
+        serde_json::json!({ "median": null, "least": null, "most": null, "interval": null, "count": 0 });
+    assert_eq!(found["turn_ratio"], none);
+    let text = place.run(&args).success();
+    assert!(!text.contains(" turns of ") && text.contains(", of this answer measured again with"), "{text}");
 }
 
 #[test]

@@ -36,6 +36,15 @@ fn a_converted_model_passes_alone_and_against_its_source() {
 }
 
 #[test]
+fn models_of_two_kinds_are_not_compared() {
+    let place = Place::new();
+    let model = place.converted("tiny-dense", "q8_0");
+    let other = bundled("../../fixtures/tiny/llama");
+    let parts = ["tiny-dense-q8_0.gguf is a gemma4 model", "a llama one"];
+    place.run(&["verify", &model, "--against", other.to_str().unwrap()]).failure(&parts);
+}
+
+#[test]
 fn a_limit_fails_and_says_which() {
     let place = Place::new();
     let model = place.converted("tiny-dense", "q4_0");

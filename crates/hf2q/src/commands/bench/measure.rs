@@ -75,8 +75,9 @@ pub(super) fn median(values: &[f64]) -> Option<f64> {
 /// How likely an [`interval`] does not hold the median.
 const DOUBT: f64 = 0.05;
 
-/// Two of the values between which the median of all that could be measured lies, with a certainty of 95 %: of so many values as
-/// many lie below it as a coin shows heads, however they are distributed. `None` of fewer than six.
+/// Two of the values between which the median of all that could be measured in the same way lies, with a certainty of 95 % if they
+/// do not depend on each other: of so many values as many lie below it as a coin shows heads, however they are distributed. Where
+/// repetitions are the same answer it is about measuring that answer again, not about other answers. `None` of fewer than six.
 pub(super) fn interval(values: &[f64]) -> Option<(f64, f64)> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

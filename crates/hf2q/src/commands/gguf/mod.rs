@@ -81,19 +81,19 @@ fn with_flag(error: GgufError) -> anyhow::Error {
     }
 }
 
-/// Shows the changes, and writes them if that is wanted and they leave a usable model.
+/// Shows the changes, unless they are refused, and writes them if that is wanted.
 fn finish(edit: &Edit, file: &Path, args: &EditArgs) -> Result<()> {
     let changes = edit.changes();
+    let broken = usable::check(edit, file, &changes);
+    let broken = broken.map(|problem| format!("{}: with this change {problem}", file.display()));
+    if let Some(problem) = broken.as_ref().filter(|_| !args.force) {
+        bail!("{problem}; --force writes it all the same");
+    }
     show::changes(&changes)?;
     if changes.is_empty() && args.output.is_none() {
         return terminal::print_line("Nothing to change: the file says so already");
     }
-    let broken = usable::check(edit, file, &changes);
     if let Some(problem) = broken {
-        let problem = format!("{}: with this change {problem}", file.display());
-        if !args.force {
-            bail!("{problem}; --force writes it all the same");
-        }
         terminal::note(&format!("warning: {problem}"));
     }
     if args.dry_run {

@@ -19,8 +19,17 @@ use crate::commands::texts;
 use crate::session::Session;
 use crate::{interrupt, load};
 
+/// Tokens of the shortest answer that has a time.
+const LEAST: usize = 2;
+
 /// Answers the text of a file. Every repetition begins with new engines, so that nothing is known of the answer before.
 pub(super) fn run(args: &BenchArgs, path: &Path, text: &Path) -> Result<()> {
+    if args.decode < LEAST {
+        bail!(
+            "-n {}: an answer of at least {LEAST} tokens is timed, since the first one comes with the prompt",
+            args.decode
+        );
+    }
     let words = texts::read(text)?;
     if words.trim().is_empty() {
         bail!("--text {}: the file is empty; give a message to answer", text.display());
