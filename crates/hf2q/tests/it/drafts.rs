@@ -131,9 +131,7 @@ fn what_guesses_are_good_for_is_measured() {
     let drawn = json(&["--temperature", "1.5", "--seed", "3"]);
     assert_eq!((&drawn["answers"].as_array().unwrap().len(), &drawn["turn_ratio"]["count"]), (&2, &2.into()));
     for count in ["0", "1"] {
-        place
-            .run(&[&args[..6], &["-n", count]].concat())
-            .failure(&["-n", "at least 2 tokens"]);
+        place.run(&[&args[..6], &["-n", count]].concat()).failure(&["-n", "at least 2 tokens"]);
     }
     let json = json(&["--draft-depth", "2"]);
     assert_eq!(json["right_by_depth"], serde_json::json!([1.0, 1.0]));
