@@ -2,8 +2,8 @@
 //!
 //! Of each job it is known how often drafted tokens were the drawn ones, level by level, and of the backend how long steps take
 //! by how many rows they have. From both follows how many tokens a second each depth would give; the best is taken. Where
-//! drafts do not pay there are none, but for a short one now and then, ever more rarely. What is decided here changes when tokens
-//! come, never which.
+//! drafts do not pay there are none, but for a short one now and then, ever more rarely; and none where they have cost an answer
+//! too much already, whatever is expected of further ones. What is decided here changes when tokens come, never which.
 
 use std::time::Duration;
 
@@ -66,6 +66,10 @@ const OLD: u64 = 300;
 const OLD_DRAFTER: u64 = 2 * LONGEST_PAUSE as u64;
 /// By how much drafts must be expected to pay.
 const MARGIN: f64 = 1.02;
+/// Which part of an answer's time drafts may have cost it when one more is made, and how many steps beside that: what the first
+/// of an answer are worth nobody knows.
+const LOSS: f64 = 0.012;
+const TRIALS: f64 = 1.0;
 /// What a further row is thought to cost, as a part of a step, before it is measured.
 const ROW: f64 = 0.1;
 
@@ -109,6 +113,10 @@ pub(crate) struct JobControl {
     pub(crate) warm: bool,
     /// The drafter has failed.
     pub(crate) failed: bool,
+    /// Tokens of the answer.
+    tokens: f64,
+    /// Steps without drafts that drafts have saved it.
+    saved: f64,
 }
 
 impl JobControl {
@@ -120,7 +128,20 @@ impl JobControl {
             probe: false,
             warm: false,
             failed: false,
+            tokens: 0.0,
+            saved: 0.0,
         }
+    }
+
+    /// A step gave so many tokens, and drafts saved so many steps without them, less than none where they cost some.
+    pub(crate) fn settle(&mut self, tokens: usize, saved: f64) {
+        self.tokens += tokens as f64;
+        self.saved += saved;
+    }
+
+    /// Whether drafts have cost the answer more than they may.
+    fn is_in_debt(&self) -> bool {
+        self.saved < -(LOSS * self.tokens + TRIALS)
     }
 }
 
@@ -256,6 +277,7 @@ impl Control {
         match self.depth {
             _ if job.failed => 0,
             DraftDepth::Fixed(depth) => depth,
+            DraftDepth::Auto if job.is_in_debt() => 0,
             DraftDepth::Auto if job.pause > 0 => {
                 job.pause -= 1;
                 job.probe = job.pause == 0;
@@ -479,6 +501,7 @@ mod tests {
                 self.job.warm = depth > 0;
                 self.control.timed(1, nodes, Duration::from_secs_f64(time));
                 self.control.learn(&mut self.job, &Outcome::new(&tree, &path, true));
+                self.job.settle(1 + accepted, 1.0 + accepted as f64 - time - drafting);
                 tokens += 1.0 + accepted as f64;
                 seconds += time + drafting;
                 last = depth;
@@ -548,6 +571,24 @@ mod tests {
         for (behind, level) in [(0.02, 0.05), (0.01, 0.3), (0.0, 2.0)] {
             let (tokens, seconds, _) = World { behind, level, ..World::new(0.3) }.run(4000, |_| 0);
             assert!(tokens / seconds > 0.97, "{behind}, {level}: {tokens} in {seconds}");
+        }
+    }
+
+    #[test]
+    fn guesses_that_are_right_by_luck_cost_little() {
+        for (row, level, behind) in [(0.35, 0.1, 0.003), (0.15, 0.25, 0.03), (0.1, 0.15, 0.02)] {
+            for of_ten in 0..4 {
+                let (mut tokens, mut seconds) = (0.0, 0.0);
+                for answer in 0..40 {
+                    let mut world = World { level, behind, ..World::new(row) };
+                    let right = |step| {
+                        (0..16).take_while(|level| dice(answer * 1000 + step, *level) < of_ten).count()
+                    };
+                    let (t, s, _) = world.run(250, right);
+                    (tokens, seconds) = (tokens + t, seconds + s);
+                }
+                assert!(tokens / seconds > 0.97, "{row}, {level}, {of_ten}: {tokens} in {seconds}");
+            }
         }
     }
 

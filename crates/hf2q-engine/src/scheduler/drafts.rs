@@ -338,8 +338,10 @@ impl Scheduler {
         let rows: usize = shares.iter().map(|s| s.rows).sum();
         let cost = drafts.timed((rows, trees.iter().map(DraftTree::len).sum()), clock);
         for (share, walk) in shares.iter().zip(walks) {
-            let saved =
-                cost.steps.map(|(plain, with)| (1 + walk.path.len()) as f64 * plain - with - cost.drafter);
+            let tokens = 1 + walk.path.len();
+            let saved = cost.steps.map(|(plain, with)| tokens as f64 * plain - with - cost.drafter);
+            let steps = cost.steps.zip(saved).map_or(0.0, |((plain, _), saved)| saved / plain);
+            self.running[share.at].job.control.settle(tokens, steps);
             // Without a plain time a step with drafts cannot be compared.
             let overhead = if trees.iter().all(DraftTree::is_empty) { cost.drafter } else { 0.0 };
             self.running[share.at].job.count_saved(saved, overhead);
